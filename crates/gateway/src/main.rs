@@ -1,0 +1,2 @@
+//! The `oncekey` program.
+fn main() {}

@@ -1,0 +1,1 @@
+//! Makes any API safe to retry.

@@ -1,0 +1,2 @@
+//! Development commands of this workspace.
+fn main() {}
