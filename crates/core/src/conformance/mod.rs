@@ -1,0 +1,1 @@
+//! The suite that certifies a store.

@@ -1,0 +1,301 @@
+//! The reference store: a map under a lock.
+//!
+//! It calls [`decide`] and [`judge`] itself, so it is the model that every other store is compared
+//! with. It keeps every promise of [`Store`] except durability: what it holds ends with the
+//! process. Good for tests and demonstrations, not for money.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+use crate::browse::{Browse, Count, Cursor, Filter, Listing, Page, Summary};
+use crate::clock::{Clock, Timestamp};
+use crate::decide::{Act, Decision, Grant, Judgement, Standing, decide, judge};
+use crate::key_id::KeyId;
+use crate::record::{Fence, Lease, Record, Sent, State, Text};
+use crate::saved::{Answer, NotKept, Tombstone};
+use crate::store::{Claim, Claimed, Completion, Purged, Renewal, Store, StoreError, Times, Write};
+use crate::wake::{Feed, Hub, Wake};
+
+/// Keeps records in memory.
+#[derive(Debug)]
+pub struct MemoryStore {
+    clock: Arc<dyn Clock>,
+    table: Mutex<Table>,
+    hub: Hub,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    records: HashMap<KeyId, Record>,
+    /// When something is to be done about a finished record, so that a purge looks at nothing
+    /// else.
+    due: BTreeSet<(Timestamp, KeyId)>,
+    /// The highest fence ever granted, for any key: it outlives the records.
+    highest: Option<Fence>,
+}
+
+impl MemoryStore {
+    /// An empty store that judges time by `clock`.
+    #[must_use]
+    pub fn new(clock: Arc<dyn Clock>) -> Self {
+        Self { clock, table: Mutex::default(), hub: Hub::default() }
+    }
+
+    /// No method leaves the table half-changed when it panics: each inserts or removes whole
+    /// records. So a poisoned lock may be used on.
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Judges `act` and, if it may be, lets `change` make the change.
+    fn write(&self, lease: &Lease, act: Act, change: impl FnOnce(&mut Table, Timestamp)) -> Write {
+        let now = self.clock.now();
+        let mut table = self.table();
+        match judge(table.records.get(&lease.id).map(Standing::from), lease, act) {
+            Judgement::Apply => change(&mut table, now),
+            Judgement::Already => {}
+            Judgement::Fenced => return Write::Fenced,
+        }
+        Write::Applied
+    }
+}
+
+#[async_trait]
+impl Store for MemoryStore {
+    async fn claim(&self, claim: &Claim) -> Result<Claimed, StoreError> {
+        claim.check()?;
+        let now = self.clock.now();
+        let mut table = self.table();
+        let found = table.records.get(&claim.id);
+        match (decide(found, claim, now), found) {
+            (Decision::Refuse(refusal), Some(record)) => {
+                Ok(Claimed::Lost { refusal, record: Box::new(record.clone()), now })
+            }
+            (Decision::Run(Grant::Again), Some(record)) => {
+                let held = record.lease();
+                let lease = table.extend(held, now.after(claim.lease));
+                Ok(Claimed::Won { lease, grant: Grant::Again })
+            }
+            (Decision::Run(grant), _) => {
+                let lease = table.grant(claim, now);
+                Ok(Claimed::Won { lease, grant })
+            }
+            (Decision::Refuse(_), None) => unreachable!("a refusal is about a record"),
+        }
+    }
+
+    async fn renew(&self, leases: &[Lease], span: Duration) -> Result<Vec<Renewal>, StoreError> {
+        let now = self.clock.now();
+        let mut table = self.table();
+        let mut renewals = Vec::with_capacity(leases.len());
+        for lease in leases {
+            let standing = table.records.get(&lease.id).map(Standing::from);
+            renewals.push(match judge(standing, lease, Act::Renew) {
+                Judgement::Apply | Judgement::Already => {
+                    Renewal::Until(table.extend(*lease, now.after(span)).until)
+                }
+                Judgement::Fenced => Renewal::Lost,
+            });
+        }
+        Ok(renewals)
+    }
+
+    async fn send(&self, lease: &Lease) -> Result<Write, StoreError> {
+        Ok(self.write(lease, Act::Send, |table, _| {
+            if let Some(Record { state: State::Running { sent, .. }, .. }) =
+                table.records.get_mut(&lease.id)
+            {
+                *sent = Sent::Yes;
+            }
+        }))
+    }
+
+    async fn complete(&self, lease: &Lease, completion: &Completion) -> Result<Write, StoreError> {
+        completion.check()?;
+        let outcome = completion.answer.outcome();
+        let write = self.write(lease, Act::Complete(outcome), |table, now| {
+            let Times { at, expires, forget } = completion.times(lease.fence, now);
+            let answer = completion.answer.clone();
+            table.put(lease.id, State::Done { at, expires, forget, outcome, answer });
+        });
+        self.hub.finished(&[lease.id]);
+        Ok(write)
+    }
+
+    async fn release(&self, lease: &Lease) -> Result<Write, StoreError> {
+        let write = self.write(lease, Act::Release, |table, _| {
+            table.records.remove(&lease.id);
+        });
+        self.hub.finished(&[lease.id]);
+        Ok(write)
+    }
+
+    async fn unknown(&self, lease: &Lease) -> Result<Write, StoreError> {
+        let write = self.write(lease, Act::Unknown, |table, now| {
+            table.put(lease.id, State::Unknown { since: now });
+        });
+        self.hub.finished(&[lease.id]);
+        Ok(write)
+    }
+
+    async fn get(&self, id: &KeyId) -> Result<Option<Record>, StoreError> {
+        let now = self.clock.now();
+        Ok(self.table().records.get(id).filter(|record| !is_forgotten(record, now)).cloned())
+    }
+
+    async fn purge(&self, limit: usize) -> Result<Purged, StoreError> {
+        let now = self.clock.now();
+        let mut table = self.table();
+        let mut purged = Purged::default();
+        while purged.total() < limit
+            && let Some(&(moment, id)) = table.due.first()
+            && moment <= now
+        {
+            table.due.remove(&(moment, id));
+            if table.records.get(&id).is_some_and(|record| is_forgotten(record, now)) {
+                table.records.remove(&id);
+                purged.forgotten += 1;
+            } else {
+                table.strip(id);
+                purged.stripped += 1;
+            }
+        }
+        Ok(purged)
+    }
+}
+
+#[async_trait]
+impl Browse for MemoryStore {
+    async fn list(&self, filter: &Filter, page: &Page) -> Result<Listing, StoreError> {
+        let now = self.clock.now();
+        let table = self.table();
+        // Sorting everything for every page would be no way to run a database; this is none.
+        let mut matching: Vec<&Record> = table
+            .records
+            .values()
+            .filter(|record| filter.matches(record, now) && !is_forgotten(record, now))
+            .filter(|record| page.after.as_ref().is_none_or(|after| place(record) > after.0))
+            .collect();
+        matching.sort_by_cached_key(|record| place(record));
+        let limit = page.bounded_limit();
+        let next = match matching.get(..limit) {
+            Some([.., last]) if matching.len() > limit => Some(Cursor(place(last))),
+            Some(_) | None => None,
+        };
+        let summaries = matching.into_iter().take(limit).map(Summary::from).collect();
+        Ok(Listing { summaries, next })
+    }
+
+    async fn count(&self, filter: &Filter, cap: usize) -> Result<Count, StoreError> {
+        let now = self.clock.now();
+        let table = self.table();
+        let counts = |record: &&Record| filter.matches(record, now) && !is_forgotten(record, now);
+        match table.records.values().filter(counts).take(cap.saturating_add(1)).count() {
+            count if count > cap => Ok(Count::AtLeast(cap)),
+            count => Ok(Count::Exactly(count)),
+        }
+    }
+
+    async fn find(&self, key: &Text, limit: usize) -> Result<Vec<Summary>, StoreError> {
+        let now = self.clock.now();
+        let table = self.table();
+        let wanted = |record: &&Record| record.origin.key == *key && !is_forgotten(record, now);
+        Ok(table.records.values().filter(wanted).take(limit).map(Summary::from).collect())
+    }
+}
+
+#[async_trait]
+impl Wake for MemoryStore {
+    async fn watch(&self) -> Result<Box<dyn Feed>, StoreError> {
+        Ok(self.hub.watch())
+    }
+}
+
+impl Table {
+    /// Writes a new attempt over whatever stands there.
+    fn grant(&mut self, claim: &Claim, now: Timestamp) -> Lease {
+        let fence = Fence::next(self.highest, now);
+        self.highest = Some(fence);
+        let lease =
+            Lease { id: claim.id, fence, owner: claim.owner, until: now.after(claim.lease) };
+        self.unschedule(claim.id);
+        let record = Record {
+            id: claim.id,
+            fence,
+            owner: claim.owner,
+            fingerprint: claim.fingerprint,
+            class: claim.class,
+            created: now,
+            origin: claim.origin.clone(),
+            places: claim.places.clone(),
+            state: State::Running { until: lease.until, sent: claim.sent },
+        };
+        self.records.insert(claim.id, record);
+        lease
+    }
+
+    fn extend(&mut self, lease: Lease, end: Timestamp) -> Lease {
+        if let Some(Record { state: State::Running { until, .. }, .. }) =
+            self.records.get_mut(&lease.id)
+        {
+            *until = end;
+        }
+        Lease { until: end, ..lease }
+    }
+
+    fn put(&mut self, id: KeyId, state: State) {
+        if let Some(record) = self.records.get_mut(&id) {
+            record.state = state;
+            if let Some(moment) = due(record) {
+                self.due.insert((moment, id));
+            }
+        }
+    }
+
+    /// Takes the answer of an expired record away and leaves the fact that it ran.
+    fn strip(&mut self, id: KeyId) {
+        let Some(record) = self.records.get_mut(&id) else { return };
+        if let State::Done { answer, .. } = &mut record.state {
+            let status = answer.status();
+            *answer = Answer::Tombstone(Tombstone { status, reason: NotKept::Expired });
+        }
+        if let Some(moment) = due(record) {
+            self.due.insert((moment, id));
+        }
+    }
+
+    fn unschedule(&mut self, id: KeyId) {
+        if let Some(moment) = self.records.get(&id).and_then(due) {
+            self.due.remove(&(moment, id));
+        }
+    }
+}
+
+/// When a purge has something to do: at expiry if there is an answer to strip and a time to
+/// linger, else when the record may be forgotten.
+fn due(record: &Record) -> Option<Timestamp> {
+    match &record.state {
+        State::Done { expires, answer, .. } if !is_stripped(answer) => Some(*expires),
+        State::Done { forget, .. } => Some(*forget),
+        State::Running { .. } | State::Unknown { .. } | State::Parked { .. } => None,
+    }
+}
+
+fn is_stripped(answer: &Answer) -> bool {
+    matches!(answer, Answer::Tombstone(Tombstone { reason: NotKept::Expired, .. }))
+}
+
+fn is_forgotten(record: &Record, now: Timestamp) -> bool {
+    matches!(record.state, State::Done { forget, .. } if forget <= now)
+}
+
+/// Where a record stands in a list: newest first, then by id.
+fn place(record: &Record) -> Vec<u8> {
+    let newest_first = i64::MAX.saturating_sub(record.created.micros());
+    let mut place = newest_first.to_be_bytes().to_vec();
+    place.extend_from_slice(record.id.as_bytes());
+    place
+}

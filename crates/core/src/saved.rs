@@ -1,0 +1,407 @@
+//! The kept answer: status, header lines, body; or the fact that there is none to keep.
+
+use std::fmt;
+
+use bytes::Bytes;
+use sha2::{Digest, Sha256};
+
+/// What became of finished work.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Answer {
+    /// The answer, to be sent again byte for byte.
+    Kept(Saved),
+    /// The work ran, but its answer is not here. It must never run again.
+    Tombstone(Tombstone),
+}
+
+/// A kept answer.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Saved {
+    /// The HTTP status, or any other number by which the caller knows its outcomes.
+    pub status: u16,
+    /// The raw header lines in the order in which they came, repeated ones included.
+    pub headers: Headers,
+    /// The body. Shared, because one answer may go to a thousand waiters.
+    pub body: Bytes,
+}
+
+/// Stands where an answer would be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Tombstone {
+    /// The status that the first caller got, if there was one.
+    pub status: Option<u16>,
+    /// Why the answer is not here.
+    pub reason: NotKept,
+}
+
+/// Why an answer was not kept, or is not kept any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum NotKept {
+    /// It was larger than the policy's limit.
+    TooLarge,
+    /// It was a stream without an end in sight.
+    Streamed,
+    /// The connection became something else (101, CONNECT).
+    Upgraded,
+    /// The policy keeps the status alone.
+    StatusOnly,
+    /// It was erased on request. The fact that the work ran stays.
+    Erased,
+    /// Its retention is over.
+    Expired,
+}
+
+/// Header lines as they were on the wire: bytes, in order, repetitions kept.
+///
+/// Checked on the way in and again when read from a store, so that a corrupted row can never
+/// inject a line into a response.
+#[derive(Clone, PartialEq, Eq, Default)]
+pub struct Headers(Vec<HeaderLine>);
+
+/// A name and a value.
+type HeaderLine = (Box<[u8]>, Box<[u8]>);
+
+/// Digest of an answer: two completions with the same outcome are one completion.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Outcome([u8; 16]);
+
+/// A header line that no HTTP message may carry, or stored header bytes that nobody wrote.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum HeaderError {
+    /// The name is empty or has a byte that is not a token character.
+    #[error("header name has a character that is not allowed there")]
+    Name,
+    /// The value has a CR, LF, NUL or another control character.
+    #[error("header value has a control character")]
+    Value,
+    /// The stored form does not decode.
+    #[error("stored header lines are damaged")]
+    Damaged,
+}
+
+impl Answer {
+    /// The status that the first caller got, if it is known.
+    #[must_use]
+    pub const fn status(&self) -> Option<u16> {
+        match self {
+            Self::Kept(saved) => Some(saved.status),
+            Self::Tombstone(tombstone) => tombstone.status,
+        }
+    }
+
+    /// The digest that identifies this answer.
+    #[must_use]
+    pub fn outcome(&self) -> Outcome {
+        let mut digest = Sha256::new();
+        match self {
+            Self::Kept(saved) => {
+                digest.update(b"oncekey outcome 1 kept");
+                digest.update(saved.status.to_be_bytes());
+                let headers = saved.headers.encode();
+                digest.update(length_of(&headers));
+                digest.update(&headers);
+                digest.update(length_of(&saved.body));
+                digest.update(&saved.body);
+            }
+            Self::Tombstone(tombstone) => {
+                digest.update(b"oncekey outcome 1 tomb");
+                digest.update(tombstone.status.map_or(0, u16::from).to_be_bytes());
+                digest.update([u8::from(tombstone.status.is_some()), tombstone.reason.code()]);
+            }
+        }
+        Outcome(crate::seal::first_half(digest))
+    }
+}
+
+impl NotKept {
+    /// All of them.
+    pub const ALL: [Self; 6] = [
+        Self::TooLarge,
+        Self::Streamed,
+        Self::Upgraded,
+        Self::StatusOnly,
+        Self::Erased,
+        Self::Expired,
+    ];
+
+    /// The word for it in logs, metrics, JSON and SQL.
+    #[must_use]
+    pub const fn label(self) -> &'static str {
+        match self {
+            Self::TooLarge => "too_large",
+            Self::Streamed => "streamed",
+            Self::Upgraded => "upgraded",
+            Self::StatusOnly => "status_only",
+            Self::Erased => "erased",
+            Self::Expired => "expired",
+        }
+    }
+
+    /// How it is written down. Zero is never used, so that a store can take it for "kept".
+    #[must_use]
+    pub const fn code(self) -> u8 {
+        match self {
+            Self::TooLarge => 1,
+            Self::Streamed => 2,
+            Self::Upgraded => 3,
+            Self::StatusOnly => 4,
+            Self::Erased => 5,
+            Self::Expired => 6,
+        }
+    }
+
+    /// Reads a [`code`](Self::code) back.
+    #[must_use]
+    pub fn from_code(code: u8) -> Option<Self> {
+        Self::ALL.into_iter().find(|reason| reason.code() == code)
+    }
+}
+
+impl Headers {
+    /// No lines yet.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self(Vec::new())
+    }
+
+    /// Adds a line at the end.
+    ///
+    /// # Errors
+    /// If the name is not an HTTP token or the value could break the framing.
+    pub fn push(&mut self, name: &[u8], value: &[u8]) -> Result<(), HeaderError> {
+        if name.is_empty() || !name.iter().copied().all(is_token_byte) {
+            return Err(HeaderError::Name);
+        }
+        if !value.iter().copied().all(is_value_byte) {
+            return Err(HeaderError::Value);
+        }
+        self.0.push((name.into(), value.into()));
+        Ok(())
+    }
+
+    /// The lines in order.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = (&[u8], &[u8])> {
+        self.0.iter().map(|(name, value)| (&**name, &**value))
+    }
+
+    /// How many lines there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Returns true if and only if there are no lines.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// The stored form: for each line two lengths (32 bits, big endian), the name, the value.
+    ///
+    /// Lengths instead of separators: a peer that split stored headers on commas replayed one
+    /// line as two.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(self.encoded_len());
+        for (name, value) in &self.0 {
+            bytes.extend_from_slice(&short_length(name));
+            bytes.extend_from_slice(&short_length(value));
+            bytes.extend_from_slice(name);
+            bytes.extend_from_slice(value);
+        }
+        bytes
+    }
+
+    /// How long the stored form is.
+    #[must_use]
+    pub fn encoded_len(&self) -> usize {
+        self.0.iter().map(|(name, value)| 8 + name.len() + value.len()).sum()
+    }
+
+    /// Reads the stored form and checks every line again.
+    ///
+    /// # Errors
+    /// If the bytes are not exactly what [`encode`](Self::encode) writes.
+    pub fn decode(mut bytes: &[u8]) -> Result<Self, HeaderError> {
+        let mut headers = Self::new();
+        while !bytes.is_empty() {
+            let (lengths, rest) = bytes.split_first_chunk::<8>().ok_or(HeaderError::Damaged)?;
+            let [a, b, c, d, e, f, g, h] = *lengths;
+            let name_len = long_length([a, b, c, d])?;
+            let value_len = long_length([e, f, g, h])?;
+            let (name, rest) = rest.split_at_checked(name_len).ok_or(HeaderError::Damaged)?;
+            let (value, rest) = rest.split_at_checked(value_len).ok_or(HeaderError::Damaged)?;
+            headers.push(name, value)?;
+            bytes = rest;
+        }
+        Ok(headers)
+    }
+}
+
+impl Outcome {
+    /// A digest that was stored.
+    #[must_use]
+    pub const fn from_bytes(bytes: [u8; 16]) -> Self {
+        Self(bytes)
+    }
+
+    /// The digest.
+    #[must_use]
+    pub const fn as_bytes(&self) -> &[u8; 16] {
+        &self.0
+    }
+}
+
+/// Answers hold personal data, so `Debug` shows sizes alone.
+impl fmt::Debug for Saved {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { status, headers, body } = self;
+        write!(out, "Saved({status}, {headers:?}, body of {} bytes)", body.len())
+    }
+}
+
+impl fmt::Debug for Headers {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{} header lines", self.0.len())
+    }
+}
+
+impl fmt::Debug for Outcome {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let [a, b, c, d, ..] = self.0;
+        write!(out, "Outcome({a:02x}{b:02x}{c:02x}{d:02x}…)")
+    }
+}
+
+/// RFC 9110 5.6.2, `tchar`.
+const fn is_token_byte(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric()
+        || matches!(
+            byte,
+            b'!' | b'#'
+                | b'$'
+                | b'%'
+                | b'&'
+                | b'\''
+                | b'*'
+                | b'+'
+                | b'-'
+                | b'.'
+                | b'^'
+                | b'_'
+                | b'`'
+                | b'|'
+                | b'~'
+        )
+}
+
+/// RFC 9110 5.5: visible characters, space, tab and obs-text; never CR, LF or NUL.
+const fn is_value_byte(byte: u8) -> bool {
+    byte == b'\t' || (byte >= b' ' && byte != 0x7f)
+}
+
+fn length_of(bytes: &[u8]) -> [u8; 8] {
+    u64::try_from(bytes.len()).unwrap_or(u64::MAX).to_be_bytes()
+}
+
+/// No header line comes near 4 GiB: [`Limits`](crate::policy::Limits) stop it long before. If one
+/// did, the saturated length would make the stored form undecodable rather than ambiguous.
+fn short_length(bytes: &[u8]) -> [u8; 4] {
+    u32::try_from(bytes.len()).unwrap_or(u32::MAX).to_be_bytes()
+}
+
+fn long_length(bytes: [u8; 4]) -> Result<usize, HeaderError> {
+    usize::try_from(u32::from_be_bytes(bytes)).map_err(|_| HeaderError::Damaged)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(lines: &[(&str, &[u8])]) -> Headers {
+        let mut headers = Headers::new();
+        for (name, value) in lines {
+            headers.push(name.as_bytes(), value).unwrap();
+        }
+        headers
+    }
+
+    /// I12: order, repetition, commas and odd bytes survive being stored.
+    #[test]
+    fn header_lines_come_back_in_order_and_as_often_as_they_came() {
+        let lines = headers(&[
+            ("Link", b"</a>; rel=\"x\", </b>"),
+            ("x-odd", b"\t caf\xe9 \xff"),
+            ("LINK", b"</c>"),
+            ("Link", b""),
+        ]);
+        let read = Headers::decode(&lines.encode()).unwrap();
+        assert_eq!(read, lines);
+        assert_eq!(read.len(), 4);
+        assert_eq!(Headers::decode(&[]).unwrap(), Headers::new());
+    }
+
+    /// I40: nothing that could break a response's framing gets in, or out of a damaged row.
+    #[test]
+    fn lines_that_could_break_the_framing_are_refused() {
+        for name in [&b""[..], b"a b", b"a:b", b"a\r\nb", b"\0", b"caf\xc3\xa9"] {
+            assert_eq!(Headers::new().push(name, b"v"), Err(HeaderError::Name), "{name:?}");
+        }
+        for value in [&b"a\r\nSet-Cookie: x"[..], b"\n", b"\0", b"\x7f", b"\x1b[31m"] {
+            assert_eq!(Headers::new().push(b"n", value), Err(HeaderError::Value), "{value:?}");
+        }
+        let mut injected = headers(&[("a", b"bcdef")]).encode();
+        let last = injected.len() - 1;
+        injected[last] = b'\n';
+        assert_eq!(Headers::decode(&injected), Err(HeaderError::Value));
+    }
+
+    /// F55: truncated or stretched header bytes are an error, never other headers.
+    #[test]
+    fn damaged_header_bytes_do_not_decode() {
+        let whole = headers(&[("content-type", b"text/plain"), ("a", b"")]).encode();
+        for cut in 1..whole.len() {
+            let read = Headers::decode(&whole[..cut]);
+            assert!(read.is_err() || read.unwrap().len() == 1, "cut at {cut}");
+        }
+        assert!(Headers::decode(&[0xff; 40]).is_err());
+    }
+
+    /// I5: the outcome tells answers apart that differ anywhere, also across field borders.
+    #[test]
+    fn answers_that_differ_anywhere_have_different_outcomes() {
+        let kept = |status, lines: &[(&str, &[u8])], body: &'static [u8]| {
+            Answer::Kept(Saved { status, headers: headers(lines), body: Bytes::from_static(body) })
+        };
+        let tomb = |status, reason| Answer::Tombstone(Tombstone { status, reason });
+        let answers = [
+            kept(200, &[], b""),
+            kept(201, &[], b""),
+            kept(200, &[("a", b"")], b""),
+            kept(200, &[("a", b"b")], b""),
+            kept(200, &[("ab", b"")], b""),
+            kept(200, &[], b"ab"),
+            tomb(None, NotKept::TooLarge),
+            tomb(Some(0), NotKept::TooLarge),
+            tomb(Some(200), NotKept::TooLarge),
+            tomb(Some(200), NotKept::Streamed),
+        ];
+        for (i, a) in answers.iter().enumerate() {
+            for (j, b) in answers.iter().enumerate() {
+                assert_eq!(a.outcome() == b.outcome(), i == j, "{a:?} and {b:?}");
+            }
+        }
+    }
+
+    /// I52: an answer in a log shows no byte of it.
+    #[test]
+    fn debug_output_hides_bodies_and_header_values() {
+        let saved = Saved {
+            status: 200,
+            headers: headers(&[("authorization", b"canary")]),
+            body: Bytes::from_static(b"canary"),
+        };
+        assert!(!format!("{saved:?} {:?}", Answer::Kept(saved.clone())).contains("canary"));
+    }
+}

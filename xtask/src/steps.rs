@@ -1,0 +1,203 @@
+//! What `cargo xtask test` checks, in this order.
+
+use std::process::Command;
+
+use anyhow::{Context as _, Result};
+use serde_json::Value;
+
+use crate::TestOptions;
+use crate::process;
+use crate::programs::cargo;
+use crate::stop::Stop;
+use crate::tools::{Tool, Tools};
+
+/// Crates that would give the core a clock, a network, a database or randomness.
+const IMPURE: [&str; 7] = ["tokio", "hyper", "http", "sqlx", "rusqlite", "rand", "getrandom"];
+
+/// One line of the summary: commands that are run one after the other.
+#[derive(Debug)]
+pub(crate) struct Step {
+    pub(crate) name: &'static str,
+    pub(crate) commands: Vec<Command>,
+    pub(crate) judge: Judge,
+}
+
+/// What decides whether a step passes, beyond the exit codes of its commands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Judge {
+    /// Nothing else.
+    ExitCode,
+    /// No test fails. These steps get to know the servers.
+    Tests,
+    /// The listed crates are all harmless.
+    Purity,
+}
+
+/// The tools that the checks below need.
+pub(crate) fn tools_for(options: &TestOptions) -> Vec<Tool> {
+    if !options.filter.is_empty() {
+        return Vec::new();
+    }
+    let mut tools = vec![Tool::Rustfmt, Tool::Clippy];
+    if !options.quick {
+        tools.push(Tool::CargoDeny);
+    }
+    tools
+}
+
+/// The steps for these options.
+pub(crate) fn plan(options: &TestOptions, tools: &Tools, stop: &Stop) -> Result<Vec<Step>> {
+    if !options.filter.is_empty() {
+        return Ok(tests(options));
+    }
+    let mut steps = checks();
+    if !options.quick {
+        steps.push(licences(tools)?);
+        steps.push(documentation());
+    }
+    steps.extend(tests(options));
+    steps.push(features(stop)?);
+    Ok(steps)
+}
+
+/// The crates in the output of `cargo tree` that the core must not depend on.
+pub(crate) fn impure_crates(tree: &str) -> Vec<String> {
+    let mut found: Vec<String> = tree
+        .lines()
+        .filter_map(|line| line.split_whitespace().next())
+        .filter(|name| IMPURE.contains(name))
+        .map(str::to_owned)
+        .collect();
+    found.sort();
+    found.dedup();
+    found
+}
+
+fn checks() -> Vec<Step> {
+    vec![
+        // The only command that refuses to repair the lock file, so it comes before all others.
+        step("lock file", &["fetch", "--locked"]),
+        step("format", &["fmt", "--all", "--check"]),
+        Step {
+            judge: Judge::Purity,
+            ..step("purity", &["tree", "-p", "oncekey-core", "-e", "normal", "--prefix", "none"])
+        },
+        step(
+            "clippy",
+            &["clippy", "--workspace", "--all-targets", "--all-features", "--", "-D", "warnings"],
+        ),
+    ]
+}
+
+fn licences(tools: &Tools) -> Result<Step> {
+    let mut command = Command::new(tools.path(Tool::CargoDeny)?);
+    // Advisories are left out: their database lives outside the package registry.
+    command.args(["--workspace", "--all-features", "check", "licenses", "bans", "sources"]);
+    Ok(Step { name: "licences", commands: vec![command], judge: Judge::ExitCode })
+}
+
+fn documentation() -> Step {
+    let mut step = step("documentation", &["doc", "--workspace", "--no-deps", "--all-features"]);
+    for command in &mut step.commands {
+        command.env("RUSTDOCFLAGS", "-D warnings");
+    }
+    step
+}
+
+fn tests(options: &TestOptions) -> Vec<Step> {
+    // Tests that need a server are ignored in the source, so that a plain `cargo test` shows them
+    // as such. Here they run, and fail if their server is missing.
+    let mut rest = vec!["--"];
+    if !options.quick {
+        rest.push("--include-ignored");
+    }
+    rest.extend(options.filter.iter().map(String::as_str));
+    let mut documentation = vec!["--"];
+    documentation.extend(options.filter.iter().map(String::as_str));
+
+    let all = ["test", "--workspace", "--all-features", "--no-fail-fast", "--tests"];
+    let examples = ["test", "--workspace", "--all-features", "--no-fail-fast", "--doc"];
+    let core = ["test", "-p", "oncekey-core", "--no-fail-fast", "--tests"];
+    let test = |name, arguments: &[&str], rest: &[&str]| Step {
+        judge: Judge::Tests,
+        ..step(name, &[arguments, rest].concat())
+    };
+    vec![
+        test("tests", &all, &rest),
+        test("examples in docs", &examples, &documentation),
+        // The core must work without the features that its users may switch on.
+        test("core by itself", &core, &rest),
+    ]
+}
+
+/// Builds the library with each of its features alone: a missing dependency shows only there.
+fn features(stop: &Stop) -> Result<Step> {
+    let mut command = cargo();
+    command.args(["metadata", "--no-deps", "--format-version", "1"]).current_dir(crate::root());
+    let metadata = process::output(command, stop)?;
+    let base = ["check", "-p", "oncekey", "--no-default-features"];
+    let mut step = step("each feature", &base);
+    for feature in features_of(&metadata, "oncekey")? {
+        let mut command = cargo();
+        command.args(base).args(["--features", &feature]);
+        step.commands.push(command);
+    }
+    Ok(step)
+}
+
+fn features_of(metadata: &str, package: &str) -> Result<Vec<String>> {
+    // Cargo may warn on the same stream before it prints its one line of JSON.
+    let json = metadata.lines().find(|line| line.starts_with('{')).unwrap_or_default();
+    let metadata: Value = serde_json::from_str(json).context("cannot read cargo's metadata")?;
+    let packages = metadata["packages"].as_array().context("cargo's metadata has no packages")?;
+    let package = packages
+        .iter()
+        .find(|candidate| candidate["name"] == package)
+        .with_context(|| format!("there is no package {package}"))?;
+    let features = package["features"].as_object().context("a package has no list of features")?;
+    Ok(features.keys().filter(|name| *name != "default").cloned().collect())
+}
+
+fn step(name: &'static str, arguments: &[&str]) -> Step {
+    let mut command = cargo();
+    command.args(arguments);
+    Step { name, commands: vec![command], judge: Judge::ExitCode }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn impure_crates_are_found_by_their_whole_name() {
+        let tree =
+            "oncekey-core v0.1.0\nhttparse v1.0.0\nrand v0.9.0\nsha2 v0.11.1\nrand v0.9.0 (*)\n";
+        assert_eq!(impure_crates(tree), ["rand"]);
+    }
+
+    #[test]
+    fn features_are_read_from_metadata_below_a_warning() {
+        let metadata = r#"warning: unused key
+{"packages":[{"name":"other","features":{}},
+"#;
+        assert!(features_of(metadata, "oncekey").is_err());
+        let metadata = "warning: unused key\n{\"packages\":[{\"name\":\"oncekey\",\
+                        \"features\":{\"default\":[],\"sqlite\":[]}}]}\n";
+        assert_eq!(features_of(metadata, "oncekey").unwrap(), ["sqlite"]);
+    }
+
+    #[test]
+    fn a_filter_leaves_only_the_tests() {
+        let options = TestOptions {
+            quick: true,
+            keep_logs: false,
+            verbose: false,
+            filter: vec!["claim".to_owned()],
+        };
+        let steps = super::tests(&options);
+        assert!(steps.iter().all(|step| step.judge == Judge::Tests));
+        let line = process::line_of(&steps[0].commands[0]);
+        assert!(line.ends_with("--tests -- claim"), "{line}");
+        assert!(tools_for(&options).is_empty());
+    }
+}
