@@ -38,11 +38,12 @@ pub(crate) fn run(options: &TestOptions) -> Result<ExitCode> {
     };
     // They start while the first steps run.
     let mut servers = (!options.quick).then(|| Servers::start(&own, &tools, &folder));
-    for step in plan {
+    let total = plan.len();
+    for (index, step) in plan.into_iter().enumerate() {
         if step.judge == Judge::Tests && run.settings.is_empty() {
             run.meet(servers.as_mut())?;
         }
-        run.step(step)?;
+        run.step(step, &format!("[{}/{total}]", index + 1))?;
     }
     run.part(servers)?;
     let report = run.report;
@@ -94,8 +95,8 @@ impl Run<'_> {
         self.stop.check()
     }
 
-    fn step(&mut self, step: Step) -> Result<()> {
-        let mut task = self.screen.begin(step.name);
+    fn step(&mut self, step: Step, position: &str) -> Result<()> {
+        let mut task = self.screen.begin(&format!("{position} {}", step.name));
         let mut output = String::new();
         let mut passed = true;
         for mut command in step.commands {

@@ -107,6 +107,7 @@ mod tests {
     #[test]
     fn a_private_folder_is_not_open_to_others() {
         let private = tempfile::tempdir().unwrap();
+        fs::set_permissions(private.path(), Permissions::from_mode(0o700)).unwrap();
         assert!(!open_to_others(private.path()));
     }
 }

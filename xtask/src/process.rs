@@ -5,6 +5,7 @@
 
 use std::io::{self, BufRead as _, BufReader, PipeReader};
 use std::os::unix::process::CommandExt as _;
+use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::time::Duration;
@@ -96,7 +97,9 @@ pub(crate) fn output(command: Command, stop: &Stop) -> Result<String> {
 
 /// The command as one would type it, for messages.
 pub(crate) fn line_of(command: &Command) -> String {
-    let words = std::iter::once(command.get_program()).chain(command.get_args());
+    let program = Path::new(command.get_program());
+    let name = program.file_name().unwrap_or(program.as_os_str());
+    let words = std::iter::once(name).chain(command.get_args());
     words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
 }
 
@@ -202,10 +205,14 @@ mod tests {
             }
         });
         assert!(result.unwrap_err().is::<Interrupted>());
-        // A zombie that nobody has reaped yet counts as ended.
-        let status = std::fs::read_to_string(format!("/proc/{}/stat", grandchild.unwrap()));
-        let gone = status.map_or(true, |stat| stat.contains(") Z "));
-        assert!(gone, "the grandchild still runs");
+        // The kernel takes a moment. A zombie that nobody has reaped yet counts as ended.
+        let stat = format!("/proc/{}/stat", grandchild.unwrap());
+        let runs = || std::fs::read_to_string(&stat).is_ok_and(|stat| !stat.contains(") Z "));
+        let since = Stopwatch::start();
+        while runs() && since.elapsed() < Duration::from_secs(5) {
+            thread::sleep(Duration::from_millis(5));
+        }
+        assert!(!runs(), "the grandchild still runs");
     }
 
     #[test]

@@ -43,6 +43,7 @@ impl Screen {
             title: title.to_owned(),
             since: Stopwatch::start(),
             last: String::new(),
+            ended: false,
         };
         if self.live {
             task.redraw();
@@ -65,6 +66,7 @@ pub(crate) struct Task {
     title: String,
     since: Stopwatch,
     last: String,
+    ended: bool,
 }
 
 impl Task {
@@ -72,8 +74,10 @@ impl Task {
     pub(crate) fn show(&mut self, event: Event<'_>) {
         match event {
             Event::Line(line) if self.screen.detail == Detail::Everything => eprintln!("{line}"),
-            Event::Line(line) => line.trim().clone_into(&mut self.last),
-            Event::Tick => {}
+            Event::Line(line) if !line.trim().is_empty() => {
+                line.trim().clone_into(&mut self.last);
+            }
+            Event::Line(_) | Event::Tick => {}
         }
         if self.screen.live {
             self.redraw();
@@ -81,7 +85,8 @@ impl Task {
     }
 
     /// Ends the task with a word such as "passed", and says how long it took.
-    pub(crate) fn end(self, verdict: &str) -> Duration {
+    pub(crate) fn end(mut self, verdict: &str) -> Duration {
+        self.ended = true;
         let took = self.since.elapsed();
         let erase = if self.screen.live { ERASE } else { "" };
         eprintln!("{erase}{}: {verdict}, {}", self.title, seconds(took));
@@ -95,6 +100,15 @@ impl Task {
         eprint!("{ERASE}{line}");
         // A terminal that is gone is noticed elsewhere.
         let _ = io::stderr().flush();
+    }
+}
+
+impl Drop for Task {
+    /// Gives an interrupted task's line back to whoever writes next.
+    fn drop(&mut self) {
+        if self.screen.live && !self.ended {
+            eprintln!();
+        }
     }
 }
 

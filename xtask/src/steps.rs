@@ -74,6 +74,8 @@ pub(crate) fn impure_crates(tree: &str) -> Vec<String> {
 }
 
 fn checks() -> Vec<Step> {
+    // One crate's warnings must not hide another's.
+    let clippy = ["clippy", "--workspace", "--all-targets", "--all-features", "--keep-going"];
     vec![
         // The only command that refuses to repair the lock file, so it comes before all others.
         step("lock file", &["fetch", "--locked"]),
@@ -82,10 +84,7 @@ fn checks() -> Vec<Step> {
             judge: Judge::Purity,
             ..step("purity", &["tree", "-p", "oncekey-core", "-e", "normal", "--prefix", "none"])
         },
-        step(
-            "clippy",
-            &["clippy", "--workspace", "--all-targets", "--all-features", "--", "-D", "warnings"],
-        ),
+        step("clippy", &[&clippy[..], &["--", "-D", "warnings"]].concat()),
     ]
 }
 
@@ -97,7 +96,13 @@ fn licences(tools: &Tools) -> Result<Step> {
 }
 
 fn documentation() -> Step {
-    let mut step = step("documentation", &["doc", "--workspace", "--no-deps", "--all-features"]);
+    // The gateway's program has the name of the library, and Cargo gives both the same page. So
+    // the gateway comes first, by itself, and the library's page replaces its page.
+    let gateway = ["doc", "--no-deps", "--all-features", "-p", "oncekey-gateway"];
+    let others =
+        ["doc", "--no-deps", "--all-features", "--workspace", "--exclude", "oncekey-gateway"];
+    let mut step = step("documentation", &gateway);
+    step.commands.push(cargo_with(&others));
     for command in &mut step.commands {
         command.env("RUSTDOCFLAGS", "-D warnings");
     }
@@ -138,9 +143,7 @@ fn features(stop: &Stop) -> Result<Step> {
     let base = ["check", "-p", "oncekey", "--no-default-features"];
     let mut step = step("each feature", &base);
     for feature in features_of(&metadata, "oncekey")? {
-        let mut command = cargo();
-        command.args(base).args(["--features", &feature]);
-        step.commands.push(command);
+        step.commands.push(cargo_with(&[&base[..], &["--features", &feature]].concat()));
     }
     Ok(step)
 }
@@ -159,9 +162,13 @@ fn features_of(metadata: &str, package: &str) -> Result<Vec<String>> {
 }
 
 fn step(name: &'static str, arguments: &[&str]) -> Step {
+    Step { name, commands: vec![cargo_with(arguments)], judge: Judge::ExitCode }
+}
+
+fn cargo_with(arguments: &[&str]) -> Command {
     let mut command = cargo();
     command.args(arguments);
-    Step { name, commands: vec![command], judge: Judge::ExitCode }
+    command
 }
 
 #[cfg(test)]

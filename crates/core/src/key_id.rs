@@ -95,3 +95,150 @@ fn push_base32(text: &mut String, bytes: &[u8]) {
         text.push(char::from(ALPHABET[((pending << (5 - bits)) & 31) as usize]));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const UUID: &[u8] = b"8e03978e-40d5-43e8-bc93-6894a57f9324";
+
+    fn key(bytes: &[u8]) -> Key {
+        Key::new(bytes).unwrap()
+    }
+
+    fn pepper() -> Pepper {
+        Pepper::new(b"0123456789abcdef0123456789abcdef").unwrap()
+    }
+
+    /// I22: the layout never changes silently. The expected digests were computed with Python's
+    /// hashlib and hmac from the written layout, not with this code.
+    #[test]
+    fn key_ids_stay_what_they_are() {
+        let tenant = Scope::new("tenant-7").unwrap();
+        let parts = Scope::of_parts(&[b"iss", b"sub"]).unwrap();
+        let rows = [
+            (
+                KeyId::derive("", &Scope::shared(), &key(b"k"), None),
+                "91a4c4e1dd48ef5a73b15d7ce980d2ef4e2b5d41920d9a4d3f4e21454b751a28",
+            ),
+            (
+                KeyId::derive("payments", &tenant, &key(UUID), None),
+                "6b9681f782ec6e767f00b07722bd70f015c4424fbb50b9889aaa3b2996c3795c",
+            ),
+            (
+                KeyId::derive("payments", &parts, &key(UUID), None),
+                "99d6086f9a90a2b18908a5a405f4375b216311fe24ab13adaec7911db8b2eca6",
+            ),
+            (
+                KeyId::derive("payments", &tenant, &key(UUID), Some(&pepper())),
+                "8e7e10be5e618b981cf5b0c697f16e89d1247de9f21bfba2a45233a2853fae38",
+            ),
+        ];
+        for (key_id, expected) in rows {
+            assert_eq!(key_id.to_string(), expected);
+            assert_eq!(KeyId::from_bytes(*key_id.as_bytes()), key_id);
+        }
+    }
+
+    /// I22: the same for derived keys, which foreign systems remember.
+    #[test]
+    fn derived_keys_stay_what_they_are() {
+        let mut bytes = [0; 32];
+        (0_u8..).zip(&mut bytes).for_each(|(value, byte)| *byte = value);
+        let key_id = KeyId::from_bytes(bytes);
+        assert_eq!(
+            derived_key("payments", &key_id, "charge"),
+            "ok1_gsqnor6fgwvwksjefpbsuoo4u5ok2eod4awkhm5nclfdt4as6lra"
+        );
+        assert_eq!(
+            derived_key("", &key_id, ""),
+            "ok1_qxiofjtjcygbyhmhraynzwjgpy6djnu27ypur5h5v7sdqt2ifg6q"
+        );
+        assert_eq!(derived_key("payments", &key_id, "charge").len(), 56);
+    }
+
+    /// RFC 4648, section 10, in lower case and without padding.
+    #[test]
+    fn base32_follows_the_rfc() {
+        for (bytes, expected) in [
+            ("", ""),
+            ("f", "my"),
+            ("fo", "mzxq"),
+            ("foo", "mzxw6"),
+            ("foob", "mzxw6yq"),
+            ("fooba", "mzxw6ytb"),
+            ("foobar", "mzxw6ytboi"),
+        ] {
+            let mut text = String::new();
+            push_base32(&mut text, bytes.as_bytes());
+            assert_eq!(text, expected);
+        }
+    }
+
+    /// I21: a key that is equal to another tenant's names another record.
+    #[test]
+    fn scopes_keep_equal_keys_apart() {
+        let scopes = [
+            Scope::shared(),
+            Scope::new("a").unwrap(),
+            Scope::new("b").unwrap(),
+            Scope::of_parts(&[b"a"]).unwrap(),
+            Scope::of_parts(&[b"a", b""]).unwrap(),
+            Scope::of_parts(&[b"", b"a"]).unwrap(),
+        ];
+        for (i, a) in scopes.iter().enumerate() {
+            for b in &scopes[i + 1..] {
+                assert_ne!(
+                    KeyId::derive("", a, &key(b"k"), None),
+                    KeyId::derive("", b, &key(b"k"), None)
+                );
+            }
+        }
+    }
+
+    /// I21: whoever has another pepper, or none, cannot name a record.
+    #[test]
+    fn peppers_keep_key_ids_apart() {
+        let other = Pepper::new(b"0123456789abcdef0123456789abcdeX").unwrap();
+        let of = |pepper: Option<&Pepper>| KeyId::derive("n", &Scope::shared(), &key(b"k"), pepper);
+        assert_ne!(of(None), of(Some(&pepper())));
+        assert_ne!(of(Some(&other)), of(Some(&pepper())));
+    }
+
+    proptest! {
+        /// I22: two lists of fields never share an id, least of all if they only draw the borders
+        /// between the same letters differently.
+        #[test]
+        fn borders_between_namespace_scope_and_key_count(
+            text in "[a:/ ]{3,9}", first in (1_usize..8, 1_usize..8), second in (1_usize..8, 1_usize..8),
+        ) {
+            let split = |(one, two): (usize, usize)| {
+                let one = one.min(text.len() - 2);
+                let two = (one + two).min(text.len() - 1);
+                (&text[..one], &text[one..two], &text[two..])
+            };
+            let id = |(namespace, scope, client): (&str, &str, &str)| {
+                KeyId::derive(namespace, &Scope::new(scope).unwrap(), &key(client.as_bytes()), None)
+            };
+            let (a, b) = (split(first), split(second));
+            prop_assert_eq!(a == b, id(a) == id(b));
+        }
+
+        /// I22: namespace, key id and step are all part of a derived key.
+        #[test]
+        fn derived_keys_differ_by_namespace_and_step(
+            a in ("[a:]{0,3}", any::<[u8; 32]>(), "[a:]{0,3}"),
+            b in ("[a:]{0,3}", any::<[u8; 32]>(), "[a:]{0,3}"),
+            same_id in any::<bool>(),
+        ) {
+            let b = if same_id { (b.0, a.1, b.2) } else { b };
+            let of = |x: &(String, [u8; 32], String)| {
+                derived_key(&x.0, &KeyId::from_bytes(x.1), &x.2)
+            };
+            prop_assert_eq!(a == b, of(&a) == of(&b));
+            prop_assert!(of(&a).bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_'));
+        }
+    }
+}

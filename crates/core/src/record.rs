@@ -215,12 +215,12 @@ impl StateKind {
 }
 
 impl Sent {
-    /// How the mark is written down; the two codes differ in all eight bits.
+    /// How the mark is written down; the two codes differ in seven bits, and both fit a signed byte.
     #[must_use]
     pub const fn code(self) -> u8 {
         match self {
             Self::No => 0x0f,
-            Self::Yes => 0xf0,
+            Self::Yes => 0x70,
         }
     }
 
@@ -229,7 +229,7 @@ impl Sent {
     pub const fn from_code(code: u8) -> Option<Self> {
         match code {
             0x0f => Some(Self::No),
-            0xf0 => Some(Self::Yes),
+            0x70 => Some(Self::Yes),
             _ => None,
         }
     }

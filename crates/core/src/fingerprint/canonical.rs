@@ -112,7 +112,7 @@ impl Writer<'_> {
                 self.skip_white_space();
                 self.take(b':')?;
                 self.skip_white_space();
-                let ignored = self.enter(depth, paths.clone(), Some(start..name_end));
+                let ignored = self.enter(depth, paths.clone(), Some(&(start..name_end)));
                 self.value(depth + 1, paths.end..self.open_paths.len())?;
                 self.open_paths.truncate(paths.end);
                 self.members.push(Member { start, name_end, end: self.out.len(), ignored });
@@ -137,26 +137,19 @@ impl Writer<'_> {
         self.skip_white_space();
         if self.peek()? != b']' {
             loop {
-                let start = self.out.len();
                 let ignored = self.enter(depth, paths.clone(), None);
                 self.value(depth + 1, paths.end..self.open_paths.len())?;
                 self.open_paths.truncate(paths.end);
-                self.skip_white_space();
-                let last = self.peek()? != b',';
-                if !last {
-                    self.take(b',')?;
-                    self.skip_white_space();
-                }
                 if ignored {
-                    self.out.truncate(start);
+                    // Paths have no indices, so all elements are ignored or none is.
+                    self.out.truncate(inside);
                 }
-                if last {
+                self.skip_white_space();
+                if self.peek()? != b',' {
                     break;
                 }
-            }
-            // If the last element was left out, the comma before it goes as well.
-            if self.out.len() > inside && self.out.last() == Some(&b',') {
-                self.out.pop();
+                self.take(b',')?;
+                self.skip_white_space();
             }
         }
         self.take(b']')
@@ -201,12 +194,12 @@ impl Writer<'_> {
     }
 
     /// Opens the ignored paths that go on below a child; true if one of them ends at it.
-    fn enter(&mut self, depth: usize, paths: Range<usize>, name: Option<Range<usize>>) -> bool {
+    fn enter(&mut self, depth: usize, paths: Range<usize>, name: Option<&Range<usize>>) -> bool {
         let mut ignored = false;
         for open in paths {
             let index = self.open_paths[open];
             let segments = self.ignore[index].segments();
-            let selected = match (&segments[depth], &name) {
+            let selected = match (&segments[depth], name) {
                 (Segment::Any, _) => true,
                 (Segment::Name(wanted), Some(name)) => self.out[name.clone()] == **wanted,
                 (Segment::Name(_), None) => false,

@@ -127,7 +127,7 @@ impl Cursor<'_> {
     fn short_name(&mut self) -> Result<Segment, JsonPathError> {
         let rest = &self.path[self.at..];
         let allowed = |(at, c): (usize, char)| {
-            c == '_' || c.is_alphabetic() || !c.is_ascii() || (at > 0 && c.is_ascii_digit())
+            c == '_' || c.is_ascii_alphabetic() || !c.is_ascii() || (at > 0 && c.is_ascii_digit())
         };
         let end =
             rest.char_indices().find(|next| !allowed(*next)).map_or(rest.len(), |next| next.0);
@@ -226,4 +226,91 @@ fn canonical_name(name: &str) -> Vec<u8> {
     let mut canonical = Vec::with_capacity(name.len() + 2);
     write_string(&mut canonical, name);
     canonical
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn segments(path: &str) -> Vec<String> {
+        let path = JsonPath::parse(path).unwrap();
+        path.segments
+            .iter()
+            .map(|segment| match segment {
+                Segment::Name(name) => String::from_utf8(name.clone()).unwrap(),
+                Segment::Any => "*".to_owned(),
+            })
+            .collect()
+    }
+
+    #[test]
+    fn paths_are_names_and_wildcards() {
+        let rows: &[(&str, &[&str])] = &[
+            ("$.client_timestamp", &["\"client_timestamp\""]),
+            ("$.a.b", &["\"a\"", "\"b\""]),
+            ("$.items[*].ts", &["\"items\"", "*", "\"ts\""]),
+            ("$.*['x'].*", &["*", "\"x\"", "*"]),
+            ("$['odd name']", &["\"odd name\""]),
+            ("$[\"odd name\"]", &["\"odd name\""]),
+            ("$['it\\'s \"x\"']", &["\"it's \\\"x\\\"\""]),
+            ("$['']", &["\"\""]),
+            ("$['*']", &["\"*\""]),
+            ("$['\\n\\/\\\\']", &["\"\\n/\\\\\""]),
+            ("$['\\u00e9\\ud83d\\ude00']", &["\"\u{e9}\u{1f600}\""]),
+            ("$.\u{e9}2", &["\"\u{e9}2\""]),
+        ];
+        for (path, expected) in rows {
+            assert_eq!(segments(path), *expected, "{path}");
+            assert_eq!(JsonPath::parse(path).unwrap().to_string(), *path);
+        }
+    }
+
+    #[test]
+    fn errors_say_where_and_what() {
+        let rows = [
+            ("", 0, "`$`"),
+            ("a.b", 0, "`$`"),
+            ("$", 1, "the whole body cannot be ignored"),
+            ("$a", 1, "`.name`"),
+            ("$ .a", 1, "`.name`"),
+            ("$.", 2, "a name"),
+            ("$..a", 2, "a name"),
+            ("$.a.", 4, "a name"),
+            ("$.2nd", 2, "['2nd']"),
+            ("$.a-b", 3, "['a-b']"),
+            ("$.a b", 3, "['a-b']"),
+            ("$[0]", 2, "indices"),
+            ("$[?@.a]", 2, "filters"),
+            ("$[", 2, "a quoted name"),
+            ("$[*", 3, "`]`"),
+            ("$['a'", 5, "`]`"),
+            ("$['a','b']", 5, "`]`"),
+            ("$['a", 4, "closing quote"),
+            ("$['a\n']", 4, "closing quote"),
+            ("$['\\x']", 4, "escape"),
+            ("$['\\\"']", 4, "escape"),
+            ("$['\\u12']", 5, "hexadecimal"),
+            ("$['\\u+123']", 5, "hexadecimal"),
+            ("$['\\ud800']", 9, "surrogate"),
+            ("$['\\udc00']", 9, "surrogate"),
+            ("$['\\ud800\\u0041']", 15, "surrogate"),
+        ];
+        for (path, position, expected) in rows {
+            let error = JsonPath::parse(path).unwrap_err();
+            assert_eq!(error.position, position, "{path}: {error}");
+            assert!(error.to_string().contains(expected), "{path}: {error}");
+        }
+    }
+
+    proptest! {
+        /// I24: no text makes the parser panic, and a quoted name selects exactly that name.
+        #[test]
+        fn any_text_is_a_path_or_an_error(text in "\\$?[\\[\\].*'\"\\\\uda8c0\u{e9}]{0,12}", name in any::<String>()) {
+            let _ = JsonPath::parse(&text);
+            let quoted = String::from_utf8(canonical_name(&name)).unwrap();
+            prop_assert_eq!(segments(&format!("$[{quoted}]")), [quoted]);
+        }
+    }
 }

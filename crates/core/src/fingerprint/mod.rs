@@ -238,4 +238,6 @@ fn is_utf8_json(content_type: &[u8]) -> bool {
 }
 
 #[cfg(test)]
+mod properties;
+#[cfg(test)]
 mod tests;

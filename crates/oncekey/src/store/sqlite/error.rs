@@ -1,0 +1,81 @@
+//! What can go wrong with a SQLite file, and what the caller can do about it.
+
+use oncekey_core::{ErrorKind, StoreError};
+use rusqlite::ErrorCode;
+
+/// A failure inside the store, before it is mapped to what the caller can do.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Failure {
+    /// SQLite said no.
+    #[error("sqlite")]
+    Sqlite(#[from] rusqlite::Error),
+    /// A row is not what was written.
+    #[error("a stored record is damaged ({0}): it is neither replayed nor run again")]
+    Damaged(&'static str),
+    /// A row was written by a newer version.
+    #[error("a stored record has format {0}, which this version does not know: upgrade oncekey")]
+    NewerFormat(i64),
+}
+
+impl Failure {
+    /// Whether the failure concerns one row alone, so that the rest of a batch may go on.
+    pub(super) fn is_about_one_record(&self) -> bool {
+        match self {
+            Self::Damaged(_) | Self::NewerFormat(_) => true,
+            Self::Sqlite(_) => false,
+        }
+    }
+}
+
+impl From<Failure> for StoreError {
+    fn from(failure: Failure) -> Self {
+        match failure {
+            Failure::Sqlite(error) => from_sqlite(error),
+            Failure::Damaged(_) | Failure::NewerFormat(_) => {
+                Self::new(ErrorKind::Corrupt, failure.to_string())
+            }
+        }
+    }
+}
+
+/// Maps an error of a statement, after which nothing has changed.
+pub(super) fn from_sqlite(error: rusqlite::Error) -> StoreError {
+    let (kind, message) = match error.sqlite_error_code() {
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => (
+            ErrorKind::Unavailable,
+            "another process holds the write lock of the database file for too long",
+        ),
+        Some(ErrorCode::DiskFull) => {
+            (ErrorKind::Unavailable, "the disk of the database file is full: free some space")
+        }
+        Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied) => (
+            ErrorKind::Unavailable,
+            "the database file cannot be written: check its owner and permissions, and those of \
+             its folder",
+        ),
+        Some(ErrorCode::CannotOpen) => (
+            ErrorKind::Unavailable,
+            "the database file cannot be opened: check that its folder exists and may be written",
+        ),
+        Some(ErrorCode::DatabaseCorrupt) => (
+            ErrorKind::Corrupt,
+            "the database file is damaged: run `PRAGMA integrity_check`, restore a backup or \
+             recover it with the sqlite3 program",
+        ),
+        Some(ErrorCode::NotADatabase) => (
+            ErrorKind::Unsuitable,
+            "the file is not a SQLite database (or is encrypted): give another path",
+        ),
+        Some(ErrorCode::TooBig) => (ErrorKind::Rejected, "the value is too large for SQLite"),
+        Some(ErrorCode::SystemIoFailure) => {
+            (ErrorKind::Unavailable, "the disk of the database file reports an error")
+        }
+        Some(_) | None => (ErrorKind::Unavailable, "sqlite could not do what it was asked to"),
+    };
+    StoreError::new(kind, message).with_source(error)
+}
+
+/// The writer thread is gone, because the store was closed or the thread died.
+pub(super) fn closed() -> StoreError {
+    StoreError::new(ErrorKind::Ambiguous, "the store was closed while the call was under way")
+}

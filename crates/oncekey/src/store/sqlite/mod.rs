@@ -1,0 +1,278 @@
+//! The embedded store: one SQLite file, nothing to install.
+//!
+//! For one machine, with as many processes as you like on the same file. What was acknowledged
+//! survives `kill -9` and a power cut (WAL, `synchronous=FULL`), as far as the disk keeps its own
+//! promises. The file must be on a local disk.
+//!
+//! - One thread writes, in batches: see [`writer`]. Claims cost a fraction of a disk sync each.
+//! - Replays are read on read-only connections and never wait for the writer.
+//! - Time is the machine's wall clock, guarded by a persisted high-water mark of the fence.
+//! - Bodies over 64 KiB are written in pieces before their completion, so that a large answer does
+//!   not delay the claims of other keys.
+//!
+//! ```no_run
+//! # fn main() -> Result<(), oncekey::core::StoreError> {
+//! let store = oncekey::store::sqlite::SqliteStore::open("oncekey.db")?;
+//! # drop(store);
+//! # Ok(())
+//! # }
+//! ```
+
+mod browse;
+mod error;
+mod network;
+mod reader;
+mod row;
+mod schema;
+mod settle;
+mod verbs;
+mod watch;
+mod writer;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use oncekey_core::browse::{Browse, Count, Filter, Listing, Page, Summary};
+use oncekey_core::record::Text;
+use oncekey_core::store::Purged;
+use oncekey_core::wake::{Feed, Hub, Wake};
+use oncekey_core::{
+    Answer, Claim, Claimed, Clock, Completion, Decision, KeyId, Lease, Record, Renewal, State,
+    Store, StoreError, Timestamp, Write, decide,
+};
+
+pub use self::schema::{Placement, migration_sql};
+
+use self::reader::Readers;
+use self::verbs::{PreparedClaim, PreparedCompletion};
+use self::watch::Watcher;
+use self::writer::{Op, Reply, Writer};
+use crate::clock::SystemClock;
+
+/// Bodies above this size are written in pieces of this size, each in a transaction that it
+/// shares with other callers' operations. Below it, a body is at most sixteen pages of the log.
+const PIECE: usize = 64 * 1024;
+
+/// The most records that one transaction purges: a few milliseconds of holding the write lock.
+const PURGE_SLICE: usize = 250;
+
+/// Keeps records in a SQLite file.
+#[derive(Debug)]
+pub struct SqliteStore {
+    clock: Arc<dyn Clock>,
+    readers: Readers,
+    hub: Arc<Hub>,
+    watcher: Watcher,
+    // Last, so that it is dropped last: dropping it waits until everything is written.
+    writer: Writer,
+}
+
+/// How to open a file.
+#[derive(Debug)]
+#[must_use]
+pub struct SqliteOptions {
+    path: PathBuf,
+    placement: Placement,
+    clock: Arc<dyn Clock>,
+}
+
+impl SqliteOptions {
+    /// Opens `path`, which is made if it does not exist, as a file of oncekey's own.
+    pub fn new(path: impl AsRef<Path>) -> Self {
+        let path = path.as_ref().to_owned();
+        Self { path, placement: Placement::Own, clock: Arc::new(SystemClock) }
+    }
+
+    /// Says whose file it is.
+    pub fn placement(mut self, placement: Placement) -> Self {
+        self.placement = placement;
+        self
+    }
+
+    /// Judges time by another clock than the machine's.
+    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// Opens the file and brings its tables up to date.
+    ///
+    /// # Errors
+    /// [`Unsuitable`](oncekey_core::ErrorKind::Unsuitable) if the file, its file system or the
+    /// SQLite library cannot keep the store's promises; the message says what to change.
+    pub fn open(self) -> Result<SqliteStore, StoreError> {
+        let Self { path, placement, clock } = self;
+        let hub = Arc::new(Hub::default());
+        let writer = Writer::start(path.clone(), placement, Arc::clone(&clock), Arc::clone(&hub))?;
+        let readers = Readers::open(&path)?;
+        let watcher = Watcher::new(readers.clone(), Arc::clone(&hub));
+        Ok(SqliteStore { clock, readers, hub, watcher, writer })
+    }
+}
+
+impl SqliteStore {
+    /// Opens `path` with the defaults of [`SqliteOptions`].
+    ///
+    /// # Errors
+    /// As [`SqliteOptions::open`].
+    pub fn open(path: impl AsRef<Path>) -> Result<Self, StoreError> {
+        SqliteOptions::new(path).open()
+    }
+
+    async fn write(&self, op: Op) -> Result<Write, StoreError> {
+        match self.writer.ask(op).await? {
+            Reply::Wrote(write) => Ok(write),
+            Reply::Claimed(_) | Reply::Renewed(_) | Reply::Purged(_) => unreachable!("{WRONG}"),
+        }
+    }
+
+    /// Reads a record where the caller is, and its large body, if it has one, elsewhere.
+    async fn read(&self, id: &KeyId) -> Result<Option<Record>, StoreError> {
+        let id = *id;
+        let Some(found) = self.readers.read(|connection| verbs::find(connection, &id))? else {
+            return Ok(None);
+        };
+        if found.pieces == 0 {
+            return Ok(Some(found.record));
+        }
+        // Looked up again there: between two reads the record may have been purged or stripped,
+        // and a snapshot that spans both is held only where blocking is allowed.
+        let read = move |connection: &rusqlite::Connection| {
+            let snapshot = connection.unchecked_transaction()?;
+            let found = verbs::find(&snapshot, &id)?;
+            found.map(|found| verbs::whole(&snapshot, found)).transpose()
+        };
+        self.readers.run(read).await
+    }
+
+    /// Writes a large body in pieces, and says in how many, or that the lease was lost.
+    async fn write_pieces(
+        &self,
+        lease: &Lease,
+        completion: &Completion,
+    ) -> Result<Option<u32>, StoreError> {
+        let body = match &completion.answer {
+            Answer::Kept(saved) if saved.body.len() > PIECE => saved.body.clone(),
+            Answer::Kept(_) | Answer::Tombstone(_) => return Ok(Some(0)),
+        };
+        let outcome = completion.answer.outcome();
+        let mut part = 0;
+        let mut rest = body;
+        while !rest.is_empty() {
+            let bytes = rest.split_to(PIECE.min(rest.len()));
+            match self.write(Op::Piece { lease: *lease, outcome, part, bytes }).await? {
+                Write::Applied => part += 1,
+                Write::Fenced => return Ok(None),
+            }
+        }
+        Ok(Some(part))
+    }
+}
+
+#[async_trait]
+impl Store for SqliteStore {
+    async fn claim(&self, claim: &Claim) -> Result<Claimed, StoreError> {
+        claim.check()?;
+        // A refusal that was true at the moment of this read is an answer: nobody needs the
+        // writer to be told no. Only "you may run" must be decided under the write lock.
+        let now = self.clock.now();
+        if let Some(record) = self.read(&claim.id).await?
+            && let Decision::Refuse(refusal) = decide(Some(&record), claim, now)
+        {
+            return Ok(Claimed::Lost { refusal, record: Box::new(record), now });
+        }
+        match self.writer.ask(Op::Claim(Box::new(PreparedClaim::new(claim)))).await? {
+            Reply::Claimed(claimed) => Ok(claimed),
+            Reply::Wrote(_) | Reply::Renewed(_) | Reply::Purged(_) => unreachable!("{WRONG}"),
+        }
+    }
+
+    async fn renew(&self, leases: &[Lease], span: Duration) -> Result<Vec<Renewal>, StoreError> {
+        match self.writer.ask(Op::Renew(leases.to_vec(), span)).await? {
+            Reply::Renewed(renewals) => Ok(renewals),
+            Reply::Claimed(_) | Reply::Wrote(_) | Reply::Purged(_) => unreachable!("{WRONG}"),
+        }
+    }
+
+    async fn send(&self, lease: &Lease) -> Result<Write, StoreError> {
+        self.write(Op::Send(*lease)).await
+    }
+
+    async fn complete(&self, lease: &Lease, completion: &Completion) -> Result<Write, StoreError> {
+        completion.check()?;
+        let Some(pieces) = self.write_pieces(lease, completion).await? else {
+            return Ok(Write::Fenced);
+        };
+        let prepared = PreparedCompletion::new(lease, completion, pieces);
+        self.write(Op::Complete(*lease, Box::new(prepared))).await
+    }
+
+    async fn release(&self, lease: &Lease) -> Result<Write, StoreError> {
+        self.write(Op::Release(*lease)).await
+    }
+
+    async fn unknown(&self, lease: &Lease) -> Result<Write, StoreError> {
+        self.write(Op::Unknown(*lease)).await
+    }
+
+    async fn get(&self, id: &KeyId) -> Result<Option<Record>, StoreError> {
+        let now = self.clock.now();
+        Ok(self.read(id).await?.filter(|record| !is_forgotten(record, now)))
+    }
+
+    async fn purge(&self, limit: usize) -> Result<Purged, StoreError> {
+        let mut purged = Purged::default();
+        while purged.total() < limit {
+            let slice = PURGE_SLICE.min(limit - purged.total());
+            let Purged { forgotten, stripped } = match self.writer.ask(Op::Purge(slice)).await? {
+                Reply::Purged(purged) => purged,
+                Reply::Claimed(_) | Reply::Wrote(_) | Reply::Renewed(_) => {
+                    unreachable!("{WRONG}")
+                }
+            };
+            purged.forgotten += forgotten;
+            purged.stripped += stripped;
+            if forgotten + stripped < slice {
+                break;
+            }
+        }
+        Ok(purged)
+    }
+}
+
+#[async_trait]
+impl Browse for SqliteStore {
+    async fn list(&self, filter: &Filter, page: &Page) -> Result<Listing, StoreError> {
+        browse::check_cursor(page)?;
+        let (filter, page, now) = (filter.clone(), page.clone(), self.clock.now());
+        self.readers.run(move |connection| browse::list(connection, &filter, &page, now)).await
+    }
+
+    async fn count(&self, filter: &Filter, cap: usize) -> Result<Count, StoreError> {
+        let (filter, now) = (filter.clone(), self.clock.now());
+        self.readers.run(move |connection| browse::count(connection, &filter, cap, now)).await
+    }
+
+    async fn find(&self, key: &Text, limit: usize) -> Result<Vec<Summary>, StoreError> {
+        let (key, now) = (key.clone(), self.clock.now());
+        self.readers.run(move |connection| browse::find(connection, &key, limit, now)).await
+    }
+}
+
+#[async_trait]
+impl Wake for SqliteStore {
+    async fn watch(&self) -> Result<Box<dyn Feed>, StoreError> {
+        let feed = self.hub.watch();
+        self.watcher.wake_up();
+        Ok(feed)
+    }
+}
+
+/// The writer answers every operation in kind; another reply would be a bug in this module.
+const WRONG: &str = "the writer answers every operation in kind";
+
+fn is_forgotten(record: &Record, now: Timestamp) -> bool {
+    matches!(record.state, State::Done { forget, .. } if forget <= now)
+}

@@ -1,0 +1,82 @@
+//! Connections that only read: replays never wait for the writer, nor it for them.
+
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use oncekey_core::StoreError;
+use rusqlite::Connection;
+
+use super::error::{Failure, from_sqlite};
+use super::schema;
+
+/// A few read-only connections, each used by one thread at a time.
+///
+/// A point read takes a few microseconds, less than handing it to another thread and back, so it
+/// is done where the caller is. What may take longer, such as reading a body of a mebibyte, goes
+/// through [`Readers::run`].
+#[derive(Clone, Debug)]
+pub(super) struct Readers(Arc<Pool>);
+
+#[derive(Debug)]
+struct Pool {
+    path: PathBuf,
+    connections: Vec<Mutex<Connection>>,
+    next: AtomicUsize,
+}
+
+impl Readers {
+    pub(super) fn open(path: &Path) -> Result<Self, StoreError> {
+        // One for every thread that can run at the same time; more would only wait for a core.
+        let count = std::thread::available_parallelism().map_or(4, usize::from).clamp(2, 16);
+        let open = |_| schema::open_reader(path).map(Mutex::new);
+        let connections = (0..count).map(open).collect::<Result<_, _>>()?;
+        let next = AtomicUsize::new(0);
+        Ok(Self(Arc::new(Pool { path: path.to_owned(), connections, next })))
+    }
+
+    /// Reads on this thread. `read` must be short.
+    pub(super) fn read<T>(
+        &self,
+        read: impl FnOnce(&Connection) -> Result<T, Failure>,
+    ) -> Result<T, StoreError> {
+        Ok(read(&self.0.connection())?)
+    }
+
+    /// Reads on a thread that may be blocked, on a connection of its own.
+    ///
+    /// # Cancellation
+    /// The read goes on and its result is dropped.
+    pub(super) async fn run<T: Send + 'static>(
+        &self,
+        read: impl FnOnce(&Connection) -> Result<T, Failure> + Send + 'static,
+    ) -> Result<T, StoreError> {
+        let path = self.0.path.clone();
+        let work = move || Ok::<T, StoreError>(read(&schema::open_reader(&path)?)?);
+        tokio::task::spawn_blocking(work).await.map_err(|_| super::error::closed())?
+    }
+
+    /// How often other connections have changed the file, as this connection sees it.
+    pub(super) fn data_version(&self) -> Result<i64, StoreError> {
+        let connection = lock(&self.0.connections[0]);
+        connection.pragma_query_value(None, "data_version", |row| row.get(0)).map_err(from_sqlite)
+    }
+}
+
+impl Pool {
+    fn connection(&self) -> MutexGuard<'_, Connection> {
+        let first = self.next.fetch_add(1, Ordering::Relaxed);
+        for offset in 0..self.connections.len() {
+            let candidate = &self.connections[first.wrapping_add(offset) % self.connections.len()];
+            if let Ok(free) = candidate.try_lock() {
+                return free;
+            }
+        }
+        lock(&self.connections[first % self.connections.len()])
+    }
+}
+
+/// A panic during a read leaves a connection without an open transaction: it may be used on.
+fn lock(connection: &Mutex<Connection>) -> MutexGuard<'_, Connection> {
+    connection.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,228 @@
+//! Opening a database file: what must be true before a single record is trusted to it.
+
+use std::path::Path;
+use std::time::Duration;
+
+use oncekey_core::{ErrorKind, StoreError, Timestamp};
+use rusqlite::{Connection, OpenFlags, TransactionBehavior, params};
+
+use super::error::from_sqlite;
+
+/// Older versions can corrupt a WAL file when one connection checkpoints while another writes;
+/// the bug lived from 3.7.0 to 3.51.2. Checked at run time, because Cargo may pick another
+/// `libsqlite3-sys` than we tested with, or link the system's.
+pub(super) const OLDEST_SQLITE: i32 = 3_051_003;
+
+/// How long a connection waits for another process to finish its transaction. A batch takes
+/// milliseconds; five seconds means that the other process is stuck, and the caller is told.
+const BUSY: Duration = Duration::from_secs(5);
+
+/// How long the write-ahead log may get, in pages of 4 KiB, before it is written back: enough that
+/// a page is written once for many changes, little enough that readers find their pages quickly
+/// (a log of 64 000 pages doubled the cost of a claim) and that writing it back takes 35 ms.
+pub(super) const CHECKPOINT_AT: i64 = 8_000;
+
+/// "once" in ASCII, in the file's header, so that `file` and we can tell whose file it is.
+const APPLICATION_ID: i64 = 0x6f6e_6365;
+
+/// Every change of the tables, in order. Never edited after a release, only added to.
+const MIGRATIONS: [(i64, &str, &str); 1] =
+    [(1, "records", include_str!("../../../migrations/sqlite/0001_records.sql"))];
+
+const CREATE_LEDGER: &str = "
+    CREATE TABLE IF NOT EXISTS oncekey_migrations (
+        version INTEGER PRIMARY KEY,
+        name    TEXT    NOT NULL,
+        applied INTEGER NOT NULL
+    ) STRICT";
+
+/// Whose file it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Placement {
+    /// The file is oncekey's alone. A file with other tables in it is refused: it is more likely
+    /// a wrong path than a wish.
+    #[default]
+    Own,
+    /// The tables live in the application's own database, beside its tables, so that both can
+    /// commit in one transaction.
+    Shared,
+}
+
+/// Opens the file for the writer thread, makes it ours, and brings its tables up to date.
+pub(super) fn open_writer(
+    path: &Path,
+    placement: Placement,
+    now: Timestamp,
+) -> Result<Connection, StoreError> {
+    check_version(rusqlite::version_number())?;
+    super::network::check(path)?;
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
+        | OpenFlags::SQLITE_OPEN_CREATE
+        | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let mut connection = Connection::open_with_flags(path, flags).map_err(from_sqlite)?;
+    connection.busy_timeout(BUSY).map_err(from_sqlite)?;
+    check_owner(&connection, placement)?;
+    set_up_writer(&connection).map_err(from_sqlite)?;
+    check_pragmas(&connection)?;
+    migrate(&mut connection, placement, now)?;
+    Ok(connection)
+}
+
+/// Opens the file for replays. Read-only: a bug here can never write.
+pub(super) fn open_reader(path: &Path) -> Result<Connection, StoreError> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(path, flags).map_err(from_sqlite)?;
+    connection.busy_timeout(BUSY).map_err(from_sqlite)?;
+    connection.pragma_update(None, "query_only", true).map_err(from_sqlite)?;
+    connection.set_prepared_statement_cache_capacity(64);
+    Ok(connection)
+}
+
+/// The statements that bring an empty database up to date, for people who apply them by hand.
+#[must_use]
+pub fn migration_sql() -> String {
+    let mut sql = format!("{};\n", CREATE_LEDGER.trim());
+    for (version, name, statements) in MIGRATIONS {
+        sql.push_str(&format!("\n-- {version}: {name}\n{statements}"));
+        sql.push_str(&format!(
+            "INSERT INTO oncekey_migrations (version, name, applied) \
+             VALUES ({version}, '{name}', unixepoch() * 1000000);\n"
+        ));
+    }
+    sql
+}
+
+fn check_version(version: i32) -> Result<(), StoreError> {
+    if version >= OLDEST_SQLITE {
+        return Ok(());
+    }
+    let text = format!("{}.{}.{}", version / 1_000_000, version / 1_000 % 1_000, version % 1_000);
+    Err(unsuitable(format!(
+        "SQLite {text} can corrupt a write-ahead log: oncekey needs 3.51.3 or newer; build with \
+         rusqlite's `bundled` feature and libsqlite3-sys 0.37 or newer"
+    )))
+}
+
+fn check_owner(connection: &Connection, placement: Placement) -> Result<(), StoreError> {
+    let (tables, ours): (i64, i64) = connection
+        .query_row(
+            "SELECT count(*), coalesce(sum(name = 'oncekey_migrations'), 0)
+             FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%'",
+            [],
+            |row| Ok((row.get(0)?, row.get(1)?)),
+        )
+        .map_err(from_sqlite)?;
+    if placement == Placement::Own && tables > 0 && ours == 0 {
+        return Err(unsuitable(
+            "the database file belongs to another program: give oncekey a file of its own, or \
+             say that it is to share the application's database (Placement::Shared)"
+                .to_owned(),
+        ));
+    }
+    Ok(())
+}
+
+fn set_up_writer(connection: &Connection) -> rusqlite::Result<()> {
+    connection.pragma_update(None, "journal_mode", "wal")?;
+    // FULL syncs the log at every commit: what was acknowledged survives a power cut. NORMAL is
+    // hardly faster with group commit, and loses the last commits.
+    connection.pragma_update(None, "synchronous", "full")?;
+    // The writer thread checkpoints between two batches, when nobody waits for it. This is the
+    // backstop for the day on which it cannot keep up.
+    connection.pragma_update(None, "wal_autocheckpoint", 4 * CHECKPOINT_AT)?;
+    connection.pragma_update(None, "journal_size_limit", 128 * 1024 * 1024)?;
+    // 64 MiB of pages: the small key map and the newest rows fit many times over.
+    connection.pragma_update(None, "cache_size", -65_536)?;
+    connection.pragma_update(None, "temp_store", "memory")?;
+    connection.set_prepared_statement_cache_capacity(64);
+    Ok(())
+}
+
+/// Reads the settings back. SQLite does not report a pragma that it could not follow.
+fn check_pragmas(connection: &Connection) -> Result<(), StoreError> {
+    let read = |name: &str| -> Result<String, StoreError> {
+        // As text, whatever its type: one pragma answers with a word, the other with a number.
+        let text = format!("SELECT CAST({name} AS TEXT) FROM pragma_{name}");
+        connection.query_row(&text, [], |row| row.get(0)).map_err(from_sqlite)
+    };
+    let journal = read("journal_mode")?;
+    if journal != "wal" {
+        return Err(unsuitable(format!(
+            "the database file cannot be put into WAL mode (it is in {journal} mode): move it to \
+             a local disk"
+        )));
+    }
+    let synchronous = read("synchronous")?;
+    if synchronous != "2" {
+        return Err(unsuitable(format!("synchronous is {synchronous} and must be 2 (FULL)")));
+    }
+    Ok(())
+}
+
+/// Brings the tables up to date in one transaction. Two processes that start together are safe:
+/// the second finds the work done.
+fn migrate(
+    connection: &mut Connection,
+    placement: Placement,
+    now: Timestamp,
+) -> Result<(), StoreError> {
+    let transaction = connection
+        .transaction_with_behavior(TransactionBehavior::Immediate)
+        .map_err(from_sqlite)?;
+    transaction.execute_batch(CREATE_LEDGER).map_err(from_sqlite)?;
+    let applied: i64 = transaction
+        .query_row("SELECT coalesce(max(version), 0) FROM oncekey_migrations", [], |row| row.get(0))
+        .map_err(from_sqlite)?;
+    let newest = MIGRATIONS.last().map_or(0, |(version, ..)| *version);
+    if applied > newest {
+        return Err(unsuitable(format!(
+            "the database file has tables of version {applied}, this version of oncekey knows \
+             {newest}: upgrade oncekey"
+        )));
+    }
+    for (version, name, statements) in MIGRATIONS.iter().filter(|(v, ..)| *v > applied) {
+        transaction.execute_batch(statements).map_err(from_sqlite)?;
+        transaction
+            .execute(
+                "INSERT INTO oncekey_migrations (version, name, applied) VALUES (?1, ?2, ?3)",
+                params![version, name, now.micros()],
+            )
+            .map_err(from_sqlite)?;
+    }
+    if placement == Placement::Own && applied == 0 {
+        transaction.pragma_update(None, "application_id", APPLICATION_ID).map_err(from_sqlite)?;
+    }
+    transaction.commit().map_err(from_sqlite)
+}
+
+fn unsuitable(message: String) -> StoreError {
+    StoreError::new(ErrorKind::Unsuitable, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The WAL-reset bug: versions that have it are refused by name.
+    #[test]
+    fn an_sqlite_with_the_wal_reset_bug_is_refused() {
+        assert!(check_version(OLDEST_SQLITE).is_ok());
+        assert!(check_version(rusqlite::version_number()).is_ok());
+        let error = check_version(3_051_002).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unsuitable);
+        assert!(error.to_string().contains("3.51.2"), "{error}");
+        assert!(check_version(3_040_001).is_err());
+    }
+
+    #[test]
+    fn the_printed_migrations_make_a_database_that_opens() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("by-hand.db");
+        Connection::open(&path).unwrap().execute_batch(&migration_sql()).unwrap();
+        let connection = open_writer(&path, Placement::Own, Timestamp::default()).unwrap();
+        let applied: i64 = connection
+            .query_row("SELECT count(*) FROM oncekey_migrations", [], |row| row.get(0))
+            .unwrap();
+        assert_eq!(applied, 1);
+    }
+}

@@ -1,0 +1,82 @@
+//! Moves keys from the small map to the large one.
+//!
+//! A digest is a random number: in one large index every claim would dirty another page, write it
+//! to the log and, at the next checkpoint, to the file. At five million keys that doubled the cost
+//! of a claim. So new keys go into a small map, whose pages are dirty anyway, and every batch moves
+//! a few to the large map, in the order of their digests: each page of the large map then takes
+//! many keys at once, a sweep at a time.
+
+use rusqlite::{Connection, OptionalExtension, params};
+
+use super::verbs::Ledger;
+
+/// How many keys the small map holds before any are moved: four megabytes of index, which stays
+/// in memory, and about nine keys for every page of a large map of five million.
+const SMALL: i64 = 262_144;
+/// The most keys that one batch moves; they are neighbours, so this is a few dozen pages.
+const MOST: i64 = 512;
+
+const READ: &str = "SELECT fence, fresh FROM oncekey_clock WHERE id = 1";
+const WRITE: &str = "UPDATE oncekey_clock SET fence = ?1, fresh = ?2 WHERE id = 1";
+
+/// The digest up to which the next keys are moved.
+const LAST: &str =
+    "SELECT hash FROM oncekey_fresh WHERE hash >= ?1 ORDER BY hash LIMIT 1 OFFSET ?2";
+const MOVE: &str = "
+    INSERT INTO oncekey_settled (hash, record)
+    SELECT hash, record FROM oncekey_fresh WHERE hash BETWEEN ?1 AND ?2 ORDER BY hash";
+const CLEAR: &str = "DELETE FROM oncekey_fresh WHERE hash BETWEEN ?1 AND ?2";
+
+/// Where the sweep stands. Any place is right, so it need not survive the writer thread, and two
+/// processes that sweep the same file do not disturb each other.
+#[derive(Debug)]
+pub(super) struct Sweep(i64);
+
+impl Default for Sweep {
+    fn default() -> Self {
+        Self(i64::MIN)
+    }
+}
+
+pub(super) fn read_ledger(connection: &Connection) -> rusqlite::Result<Ledger> {
+    connection
+        .prepare_cached(READ)?
+        .query_row([], |row| Ok(Ledger { fence: row.get(0)?, fresh: row.get(1)? }))
+}
+
+pub(super) fn write_ledger(
+    connection: &Connection,
+    ledger: Ledger,
+    before: Ledger,
+) -> rusqlite::Result<()> {
+    if (ledger.fence, ledger.fresh) != (before.fence, before.fresh) {
+        connection.prepare_cached(WRITE)?.execute(params![ledger.fence, ledger.fresh])?;
+    }
+    Ok(())
+}
+
+/// Moves about twice as many keys as the batch has added, if the small map is full.
+pub(super) fn some(
+    connection: &Connection,
+    sweep: &mut Sweep,
+    ledger: &mut Ledger,
+    before: Ledger,
+) -> rusqlite::Result<()> {
+    let added = ledger.fresh - before.fresh;
+    if ledger.fresh <= SMALL || added <= 0 {
+        return Ok(());
+    }
+    let from = sweep.0;
+    let count = (added * 2).min(MOST);
+    let last: Option<i64> = connection
+        .prepare_cached(LAST)?
+        .query_row([from, count - 1], |row| row.get(0))
+        .optional()?;
+    // Fewer than that are left above: take them all, and begin again at the bottom.
+    let to = last.unwrap_or(i64::MAX);
+    connection.prepare_cached(MOVE)?.execute([from, to])?;
+    let moved = connection.prepare_cached(CLEAR)?.execute([from, to])?;
+    ledger.fresh -= i64::try_from(moved).unwrap_or(i64::MAX);
+    sweep.0 = to.checked_add(1).unwrap_or(i64::MIN);
+    Ok(())
+}

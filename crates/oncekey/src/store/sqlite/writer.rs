@@ -1,0 +1,450 @@
+//! The one thread that writes, and its queue.
+//!
+//! Callers put operations into a bounded queue. The thread takes what is there, applies it in one
+//! `IMMEDIATE` transaction, commits once, and only then answers everybody: a hundred claims cost
+//! one sync of the disk instead of a hundred. A lone caller waits for nobody.
+//!
+//! ```text
+//!  callers ──► queue ──► [ BEGIN IMMEDIATE · op · op · … · COMMIT ] ──► replies
+//!                                                   │ failed
+//!                                                   ▼
+//!                            reopen, look which operations are there, reply accordingly
+//! ```
+
+use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use oncekey_core::decide::{Act, Judgement};
+use oncekey_core::saved::Outcome;
+use oncekey_core::store::Purged;
+use oncekey_core::wake::Hub;
+use oncekey_core::{
+    Claimed, Clock, ErrorKind, KeyId, Lease, Renewal, StoreError, Timestamp, Write,
+};
+use rusqlite::Connection;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+
+use super::error::{Failure, closed, from_sqlite};
+use super::schema::{self, Placement};
+use super::settle::{self, Sweep};
+use super::verbs::{self, Ledger, PreparedClaim, PreparedCompletion};
+
+/// Operations that may wait or be under way in one lane. Beyond it callers wait for a place, so
+/// memory stays bounded. Eight times the batch: the queue never runs dry behind a commit.
+const LANE: usize = 2_048;
+/// The most operations in one transaction: at about 20 µs each, 5 ms of holding the write lock.
+const MOST_OPERATIONS: usize = 256;
+/// The most bytes of bodies in one transaction, so that large answers do not delay the claims
+/// behind them by more than a few milliseconds.
+const MOST_BYTES: usize = 512 * 1024;
+/// How long the thread waits for callers that it has just answered to come back, before it
+/// commits without them. About the cost of one disk sync: waiting longer than that cannot pay.
+const GATHER: Duration = Duration::from_micros(150);
+
+/// After how many operations the length of the log is looked at: about one page each, so the log
+/// overshoots by an eighth at most.
+const LOOK_EVERY: usize = 1_000;
+
+/// What a caller wants done.
+#[derive(Debug)]
+pub(super) enum Op {
+    Claim(Box<PreparedClaim>),
+    Renew(Vec<Lease>, Duration),
+    Send(Lease),
+    Piece { lease: Lease, outcome: Outcome, part: u32, bytes: bytes::Bytes },
+    Complete(Lease, Box<PreparedCompletion>),
+    Release(Lease),
+    Unknown(Lease),
+    Purge(usize),
+}
+
+/// What it gets.
+#[derive(Debug)]
+pub(super) enum Reply {
+    Claimed(Claimed),
+    Renewed(Vec<Renewal>),
+    Wrote(Write),
+    Purged(Purged),
+}
+
+/// The callers' end of the queue. Dropping it stops the thread once everything queued is done.
+#[derive(Debug)]
+pub(super) struct Writer {
+    queue: Option<mpsc::Sender<Job>>,
+    /// Claims and purges queue here …
+    claims: Arc<Semaphore>,
+    /// … and everything that ends or keeps an attempt here, so that a storm of claims can never
+    /// keep renewals and completions out.
+    owners: Arc<Semaphore>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug)]
+struct Job {
+    op: Op,
+    reply: oneshot::Sender<Result<Reply, StoreError>>,
+    /// Given back when the job is answered, not when it is taken from the queue.
+    _place: OwnedSemaphorePermit,
+}
+
+/// The thread's end.
+struct Thread {
+    path: PathBuf,
+    placement: Placement,
+    clock: Arc<dyn Clock>,
+    hub: Arc<Hub>,
+    connection: Connection,
+    sweep: Sweep,
+    /// Operations since the length of the log was looked at.
+    unlooked: usize,
+    /// How a transaction is committed. A field, so that a test can make it fail in every way.
+    commit: fn(&Connection) -> rusqlite::Result<()>,
+}
+
+impl Writer {
+    pub(super) fn start(
+        path: PathBuf,
+        placement: Placement,
+        clock: Arc<dyn Clock>,
+        hub: Arc<Hub>,
+    ) -> Result<Self, StoreError> {
+        let connection = schema::open_writer(&path, placement, clock.now())?;
+        let sweep = Sweep::default();
+        let thread = Thread { path, placement, clock, hub, connection, sweep, unlooked: 0, commit };
+        Self::spawn(thread)
+    }
+
+    fn spawn(thread: Thread) -> Result<Self, StoreError> {
+        let (queue, jobs) = mpsc::channel();
+        let thread = std::thread::Builder::new()
+            .name("oncekey-sqlite-writer".to_owned())
+            .spawn(move || thread.run(&jobs))
+            .map_err(|error| {
+                StoreError::new(ErrorKind::Unavailable, "no thread for the writer")
+                    .with_source(error)
+            })?;
+        Ok(Self {
+            queue: Some(queue),
+            claims: Arc::new(Semaphore::new(LANE)),
+            owners: Arc::new(Semaphore::new(LANE)),
+            thread: Some(thread),
+        })
+    }
+
+    /// Has `op` done and returns what came of it, after the commit.
+    ///
+    /// # Cancellation
+    /// Dropped before the operation is queued, nothing happens; dropped later, it happens anyway.
+    pub(super) async fn ask(&self, op: Op) -> Result<Reply, StoreError> {
+        let lane = match op {
+            Op::Claim(_) | Op::Purge(_) => &self.claims,
+            Op::Renew(..)
+            | Op::Send(_)
+            | Op::Piece { .. }
+            | Op::Complete(..)
+            | Op::Release(_)
+            | Op::Unknown(_) => &self.owners,
+        };
+        let place = Arc::clone(lane).acquire_owned().await.map_err(|_| closed())?;
+        let (reply, answer) = oneshot::channel();
+        let queue = self.queue.as_ref().ok_or_else(closed)?;
+        queue.send(Job { op, reply, _place: place }).map_err(|_| closed())?;
+        answer.await.map_err(|_| closed())?
+    }
+}
+
+impl Drop for Writer {
+    /// Waits for the thread, so that the file is closed when the store is gone. It takes as long
+    /// as the last batch.
+    fn drop(&mut self) {
+        self.queue = None;
+        if let Some(thread) = self.thread.take() {
+            // A panic of the thread has been reported by the panic hook, and every caller has
+            // been told that its call is ambiguous.
+            drop(thread.join());
+        }
+    }
+}
+
+impl Thread {
+    fn run(mut self, jobs: &mpsc::Receiver<Job>) {
+        let mut waiting = VecDeque::new();
+        let mut expected = 0;
+        while gather(jobs, &mut waiting, expected) {
+            let batch = take_batch(&mut waiting);
+            expected = batch.len();
+            self.serve(batch);
+            self.checkpoint(expected);
+        }
+    }
+
+    /// Writes the log back to the file once it is long enough. This is done here and not by
+    /// SQLite inside a commit, because here the callers already have their answers.
+    fn checkpoint(&mut self, done: usize) {
+        self.unlooked += done;
+        if self.unlooked < LOOK_EVERY {
+            return;
+        }
+        self.unlooked = 0;
+        // A checkpoint that fails or is held up by a reader is tried again soon, and nothing
+        // depends on it: the log is as durable as the file.
+        let frames = |mode: &str| -> rusqlite::Result<i64> {
+            let pragma = format!("PRAGMA wal_checkpoint({mode})");
+            self.connection.prepare_cached(&pragma)?.query_row([], |row| row.get(1))
+        };
+        if frames("NOOP").is_ok_and(|frames| frames >= schema::CHECKPOINT_AT) {
+            drop(frames("PASSIVE"));
+        }
+    }
+
+    /// Does a batch and answers everybody in it.
+    fn serve(&mut self, batch: Vec<Job>) {
+        match self.transact(&batch) {
+            Ok(replies) => answer(batch, replies),
+            Err(Broken::BeforeCommit(failure)) if batch.len() > 1 => {
+                // One operation may have spoilt it for all. Alone, only the culprit fails.
+                drop(failure);
+                for job in batch {
+                    self.serve(vec![job]);
+                }
+            }
+            Err(Broken::BeforeCommit(failure)) => answer(batch, vec![Err(failure.into())]),
+            Err(Broken::AtCommit { error, replies }) => {
+                let replies = self.find_out(&batch, replies, error);
+                answer(batch, replies);
+            }
+        }
+    }
+
+    /// Applies the batch in one transaction and commits it.
+    fn transact(&mut self, batch: &[Job]) -> Result<Vec<Result<Reply, StoreError>>, Broken> {
+        self.connection.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
+        let rollback = Rollback(&self.connection);
+        let before = settle::read_ledger(&self.connection)?;
+        let mut ledger = before;
+        let now = self.clock.now();
+        let mut replies = Vec::with_capacity(batch.len());
+        let mut finished = Vec::new();
+        for job in batch {
+            match apply(&self.connection, &job.op, &mut ledger, now) {
+                Ok(reply) => {
+                    finished.extend(finished_by(&job.op, &reply));
+                    replies.push(Ok(reply));
+                }
+                Err(failure) if failure.is_about_one_record() => replies.push(Err(failure.into())),
+                Err(failure) => return Err(Broken::BeforeCommit(failure)),
+            }
+        }
+        settle::some(&self.connection, &mut self.sweep, &mut ledger, before)?;
+        settle::write_ledger(&self.connection, ledger, before)?;
+        rollback.disarm();
+        if let Err(error) = (self.commit)(&self.connection) {
+            return Err(Broken::AtCommit { error, replies });
+        }
+        if !finished.is_empty() {
+            self.hub.finished(&finished);
+        }
+        Ok(replies)
+    }
+
+    /// A commit failed, so every operation of the batch has happened or has not, and SQLite
+    /// cannot say which. A fresh connection recovers the log; then the owner tokens tell.
+    fn find_out(
+        &mut self,
+        batch: &[Job],
+        replies: Vec<Result<Reply, StoreError>>,
+        error: rusqlite::Error,
+    ) -> Vec<Result<Reply, StoreError>> {
+        let cause = from_sqlite(error).to_string();
+        match schema::open_writer(&self.path, self.placement, self.clock.now()) {
+            Ok(connection) => {
+                self.connection = connection;
+                let connection = &self.connection;
+                let jobs = batch.iter().zip(replies);
+                jobs.map(|(job, reply)| found_out(connection, &job.op, reply, &cause)).collect()
+            }
+            Err(_) => batch.iter().map(|_| Err(ambiguous(&cause))).collect(),
+        }
+    }
+}
+
+/// Why a transaction did not go through.
+enum Broken {
+    /// Something failed while there was still something to roll back: nothing has changed.
+    BeforeCommit(Failure),
+    /// The commit itself failed: anything may have changed.
+    AtCommit { error: rusqlite::Error, replies: Vec<Result<Reply, StoreError>> },
+}
+
+impl<E: Into<Failure>> From<E> for Broken {
+    fn from(error: E) -> Self {
+        Self::BeforeCommit(error.into())
+    }
+}
+
+/// Rolls back on every way out but the good one. A failed rollback means that SQLite has rolled
+/// back by itself.
+struct Rollback<'c>(&'c Connection);
+
+impl Rollback<'_> {
+    fn disarm(self) {
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for Rollback<'_> {
+    fn drop(&mut self) {
+        drop(self.0.execute_batch("ROLLBACK"));
+    }
+}
+
+/// Waits for work and takes what is there. Callers that were answered a moment ago are about to
+/// ask again: as long as fewer than half of them have, a commit would be for a few only, so it
+/// gives them a moment. Returns false when there will be no more work.
+fn gather(jobs: &mpsc::Receiver<Job>, waiting: &mut VecDeque<Job>, expected: usize) -> bool {
+    if waiting.is_empty() {
+        match jobs.recv() {
+            Ok(job) => waiting.push_back(job),
+            Err(mpsc::RecvError) => return false,
+        }
+    }
+    waiting.extend(jobs.try_iter());
+    while waiting.len() * 2 < expected {
+        match jobs.recv_timeout(GATHER) {
+            Ok(job) => waiting.push_back(job),
+            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => break,
+        }
+        waiting.extend(jobs.try_iter());
+    }
+    true
+}
+
+fn take_batch(waiting: &mut VecDeque<Job>) -> Vec<Job> {
+    let mut bytes = 0;
+    let mut count = 0;
+    for job in waiting.iter().take(MOST_OPERATIONS) {
+        bytes += size_of_op(&job.op);
+        if count > 0 && bytes > MOST_BYTES {
+            break;
+        }
+        count += 1;
+    }
+    waiting.drain(..count).collect()
+}
+
+fn size_of_op(op: &Op) -> usize {
+    match op {
+        Op::Piece { bytes, .. } => bytes.len(),
+        Op::Complete(_, prepared) => prepared.inline_size(),
+        Op::Claim(_) | Op::Send(_) | Op::Release(_) | Op::Unknown(_) => 0,
+        Op::Renew(leases, _) => leases.len(),
+        Op::Purge(limit) => *limit,
+    }
+}
+
+fn apply(
+    connection: &Connection,
+    op: &Op,
+    ledger: &mut Ledger,
+    now: Timestamp,
+) -> Result<Reply, Failure> {
+    match op {
+        Op::Claim(claim) => verbs::claim(connection, claim, ledger, now).map(Reply::Claimed),
+        Op::Renew(leases, span) => verbs::renew(connection, leases, *span, now).map(Reply::Renewed),
+        Op::Send(lease) => verbs::send(connection, lease).map(Reply::Wrote),
+        Op::Piece { lease, outcome, part, bytes } => {
+            verbs::piece(connection, lease, *outcome, *part, bytes).map(Reply::Wrote)
+        }
+        Op::Complete(lease, completion) => {
+            verbs::complete(connection, lease, completion, now).map(Reply::Wrote)
+        }
+        Op::Release(lease) => verbs::release(connection, lease, ledger).map(Reply::Wrote),
+        Op::Unknown(lease) => verbs::unknown(connection, lease, now).map(Reply::Wrote),
+        Op::Purge(limit) => verbs::purge(connection, *limit, ledger, now).map(Reply::Purged),
+    }
+}
+
+/// The key that stopped running by this operation, if one did.
+fn finished_by(op: &Op, reply: &Reply) -> Option<KeyId> {
+    match (op, reply) {
+        (
+            Op::Complete(lease, _) | Op::Release(lease) | Op::Unknown(lease),
+            Reply::Wrote(Write::Applied),
+        ) => Some(lease.id),
+        _ => None,
+    }
+}
+
+/// Looks whether one operation of a failed commit is there. Only effects are looked for: an
+/// operation that would have changed nothing may have been answered from changes of its own batch
+/// that never happened, so its caller asks again.
+fn found_out(
+    connection: &Connection,
+    op: &Op,
+    reply: Result<Reply, StoreError>,
+    cause: &str,
+) -> Result<Reply, StoreError> {
+    let happened = match (op, &reply) {
+        (Op::Claim(_), Ok(Reply::Claimed(Claimed::Won { lease, .. }))) => {
+            is_judged(connection, lease, Act::Renew, Judgement::Apply)
+        }
+        (Op::Send(lease), Ok(Reply::Wrote(Write::Applied))) => {
+            is_judged(connection, lease, Act::Send, Judgement::Already)
+        }
+        (Op::Complete(lease, completion), Ok(Reply::Wrote(Write::Applied))) => {
+            let act = Act::Complete(completion.outcome);
+            is_judged(connection, lease, act, Judgement::Already)
+        }
+        (Op::Release(lease), Ok(Reply::Wrote(Write::Applied))) => {
+            is_judged(connection, lease, Act::Release, Judgement::Fenced)
+        }
+        (Op::Unknown(lease), Ok(Reply::Wrote(Write::Applied))) => {
+            is_judged(connection, lease, Act::Unknown, Judgement::Already)
+        }
+        // Pieces, renewals and purges can be repeated without harm.
+        (Op::Piece { .. } | Op::Renew(..) | Op::Purge(_), _)
+        | (Op::Claim(_) | Op::Send(_) | Op::Complete(..) | Op::Release(_) | Op::Unknown(_), _) => {
+            Ok(false)
+        }
+    };
+    match happened {
+        Ok(true) => reply,
+        Ok(false) => Err(StoreError::new(
+            ErrorKind::Unavailable,
+            format!("the commit failed and nothing changed: {cause}"),
+        )),
+        Err(_) => Err(ambiguous(cause)),
+    }
+}
+
+fn is_judged(
+    connection: &Connection,
+    lease: &Lease,
+    act: Act,
+    wanted: Judgement,
+) -> Result<bool, Failure> {
+    verbs::judged(connection, lease, act).map(|(judgement, _)| judgement == wanted)
+}
+
+fn ambiguous(cause: &str) -> StoreError {
+    StoreError::new(
+        ErrorKind::Ambiguous,
+        format!("the commit failed and it is not known what it changed: {cause}"),
+    )
+}
+
+fn answer(batch: Vec<Job>, replies: Vec<Result<Reply, StoreError>>) {
+    debug_assert_eq!(batch.len(), replies.len(), "every caller gets its own reply");
+    for (job, reply) in batch.into_iter().zip(replies) {
+        // A caller that has gone away does not need its reply.
+        drop(job.reply.send(reply));
+    }
+}
+
+fn commit(connection: &Connection) -> rusqlite::Result<()> {
+    connection.prepare_cached("COMMIT")?.execute([]).map(drop)
+}
