@@ -68,6 +68,12 @@ impl Preimage {
         }
     }
 
+    /// Half of the digest: enough against accidents, and rows stay small.
+    pub(crate) fn first_half(self) -> [u8; 16] {
+        let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, ..] = self.finish();
+        [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p]
+    }
+
     fn raw(&mut self, bytes: &[u8]) {
         match self {
             Preimage::Plain(hash) => Digest::update(hash, bytes),

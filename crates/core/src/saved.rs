@@ -3,7 +3,8 @@
 use std::fmt;
 
 use bytes::Bytes;
-use sha2::{Digest, Sha256};
+
+use crate::preimage::Preimage;
 
 /// What became of finished work.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -93,24 +94,21 @@ impl Answer {
     /// The digest that identifies this answer.
     #[must_use]
     pub fn outcome(&self) -> Outcome {
-        let mut digest = Sha256::new();
+        let mut preimage = Preimage::new("oncekey/outcome", 1, None);
         match self {
             Self::Kept(saved) => {
-                digest.update(b"oncekey outcome 1 kept");
-                digest.update(saved.status.to_be_bytes());
-                let headers = saved.headers.encode();
-                digest.update(length_of(&headers));
-                digest.update(&headers);
-                digest.update(length_of(&saved.body));
-                digest.update(&saved.body);
+                preimage.tag(0);
+                preimage.field(&saved.status.to_be_bytes());
+                preimage.field(&saved.headers.encode());
+                preimage.field(&saved.body);
             }
             Self::Tombstone(tombstone) => {
-                digest.update(b"oncekey outcome 1 tomb");
-                digest.update(tombstone.status.map_or(0, u16::from).to_be_bytes());
-                digest.update([u8::from(tombstone.status.is_some()), tombstone.reason.code()]);
+                preimage.tag(tombstone.reason.code());
+                let status = tombstone.status.map(u16::to_be_bytes);
+                preimage.optional(status.as_ref().map(<[u8; 2]>::as_slice));
             }
         }
-        Outcome(crate::seal::first_half(digest))
+        Outcome(preimage.first_half())
     }
 }
 
@@ -299,10 +297,6 @@ const fn is_token_byte(byte: u8) -> bool {
 /// RFC 9110 5.5: visible characters, space, tab and obs-text; never CR, LF or NUL.
 const fn is_value_byte(byte: u8) -> bool {
     byte == b'\t' || (byte >= b' ' && byte != 0x7f)
-}
-
-fn length_of(bytes: &[u8]) -> [u8; 8] {
-    u64::try_from(bytes.len()).unwrap_or(u64::MAX).to_be_bytes()
 }
 
 /// No header line comes near 4 GiB: [`Limits`](crate::policy::Limits) stop it long before. If one

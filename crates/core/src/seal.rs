@@ -16,11 +16,10 @@
 
 use std::fmt;
 
-use sha2::{Digest, Sha256};
-
 use crate::fingerprint::{Fingerprint, Places};
 use crate::key_id::KeyId;
 use crate::policy::Class;
+use crate::preimage::Preimage;
 use crate::record::{Lease, Origin, Owner, Record, State};
 use crate::saved::Outcome;
 
@@ -55,17 +54,17 @@ impl Seal {
         about: (&Origin, &Places),
     ) -> Self {
         let (origin, places) = about;
-        let mut digest = Sha256::new();
-        digest.update(b"oncekey claim seal");
-        digest.update([RECORD_FORMAT, fingerprint.version(), class.code()]);
-        digest.update(id.as_bytes());
-        digest.update(owner.as_bytes());
-        digest.update(fingerprint.digest());
+        let mut preimage = Preimage::new("oncekey/claim-seal", RECORD_FORMAT, None);
+        preimage.tag(fingerprint.version());
+        preimage.tag(class.code());
+        preimage.field(id.as_bytes());
+        preimage.field(owner.as_bytes());
+        preimage.field(fingerprint.digest());
         for text in [&origin.key, &origin.scope, &origin.route, &origin.request] {
-            absorb(&mut digest, text.as_bytes());
+            preimage.field(text.as_bytes());
         }
-        absorb(&mut digest, &places.encode());
-        Self(first_half(digest))
+        preimage.field(places.as_encoded());
+        Self(preimage.first_half())
     }
 
     /// Seals what a completion writes. Binds the answer to its key and attempt, so that an answer
@@ -74,15 +73,13 @@ impl Seal {
     /// stripped or erased. Digests instead of the answer itself, so that a body is hashed once.
     #[must_use]
     pub fn of_answer(lease: &Lease, given: &Outcome, stands: &Outcome) -> Self {
-        let mut digest = Sha256::new();
-        digest.update(b"oncekey answer seal");
-        digest.update([RECORD_FORMAT]);
-        digest.update(lease.id.as_bytes());
-        digest.update(lease.owner.as_bytes());
-        digest.update(lease.fence.number().to_be_bytes());
-        digest.update(given.as_bytes());
-        digest.update(stands.as_bytes());
-        Self(first_half(digest))
+        let mut preimage = Preimage::new("oncekey/answer-seal", RECORD_FORMAT, None);
+        preimage.field(lease.id.as_bytes());
+        preimage.field(lease.owner.as_bytes());
+        preimage.field(&lease.fence.number().to_be_bytes());
+        preimage.field(given.as_bytes());
+        preimage.field(stands.as_bytes());
+        Self(preimage.first_half())
     }
 
     /// The claim seal that `record` must have.
@@ -109,16 +106,4 @@ impl fmt::Debug for Seal {
         let [a, b, c, d, ..] = self.0;
         write!(out, "Seal({a:02x}{b:02x}{c:02x}{d:02x}…)")
     }
-}
-
-fn absorb(digest: &mut Sha256, bytes: &[u8]) {
-    digest.update(u64::try_from(bytes.len()).unwrap_or(u64::MAX).to_be_bytes());
-    digest.update(bytes);
-}
-
-/// Half of SHA-256 is enough against accidents, and rows stay small.
-pub(crate) fn first_half(digest: Sha256) -> [u8; 16] {
-    let whole: [u8; 32] = digest.finalize().into();
-    let (half, _) = whole.split_at(16);
-    <[u8; 16]>::try_from(half).expect("32 bytes have a first half of 16")
 }

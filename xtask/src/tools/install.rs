@@ -31,7 +31,7 @@ pub(crate) fn all(missing: &[Tool], cache: &Path, screen: Screen, stop: &Stop) -
         let root = Root::find().with_context(|| {
             let problem = "cannot install packages: that takes apt-get, and root or passwordless \
                            sudo. Please install these yourself:";
-            format!("{problem}{}", advice(missing))
+            format!("{problem}{}", advice(&only_packages(missing)))
         })?;
         install_packages(&packages, root, screen, stop)?;
     }
@@ -42,6 +42,11 @@ pub(crate) fn all(missing: &[Tool], cache: &Path, screen: Screen, stop: &Stop) -
         install_crate(name, version, arguments, cache, screen, stop)?;
     }
     Ok(())
+}
+
+fn only_packages(tools: &[Tool]) -> Vec<Tool> {
+    let is_package = |tool: &Tool| matches!(tool.source(), Source::Package(_));
+    tools.iter().copied().filter(is_package).collect()
 }
 
 /// How this process gets root's rights.

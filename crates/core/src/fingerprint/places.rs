@@ -2,8 +2,8 @@
 //!
 //! A mismatch helps nobody if it does not say what differs, and the first request is long gone when
 //! the second one comes. So a record keeps a short digest of each part, its *place*: the method, each
-//! header, each JSON member of the upper two levels. Eight bytes are enough, because places only
-//! explain a decision that the fingerprint has made. Values are never kept nor named.
+//! header, each JSON member of the upper two levels. Four bytes are enough, because places only
+//! explain a decision that the fingerprint has made, and every record carries them. Values are never kept nor named.
 
 use std::fmt;
 
@@ -29,7 +29,9 @@ const MORE_HEADERS: &str = "header:(more)";
 const MORE_BODY: &str = "body:(more)";
 
 const ENCODING_VERSION: u8 = 1;
-const DIGEST_LENGTH: usize = 8;
+const DIGEST_LENGTH: usize = 4;
+/// Longer than the digest of a value: two names that look the same would be one place.
+const NAME_DIGEST_LENGTH: usize = 8;
 
 /// The digests of the parts of one request.
 ///
@@ -111,10 +113,16 @@ impl Places {
         self.iter().map(|(name, _)| name)
     }
 
-    /// The stored form: compact, versioned, at most 4 674 bytes.
+    /// The stored form: compact, versioned, at most 4 418 bytes.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         self.encoded.clone()
+    }
+
+    /// The stored form, borrowed.
+    #[must_use]
+    pub fn as_encoded(&self) -> &[u8] {
+        &self.encoded
     }
 
     /// Reads the stored form and believes nothing in it.
@@ -294,7 +302,7 @@ impl Builder {
         let mut short = format!("{kind}#");
         let name_digest = self.digest(name, &[]);
         // Writing to a string cannot fail.
-        let _ = write_hex(&mut short, &name_digest[..DIGEST_LENGTH]);
+        let _ = write_hex(&mut short, &name_digest[..NAME_DIGEST_LENGTH]);
         // Two names collide only if somebody works hard for it; all it earns is one place less.
         if self.places.get(&short).is_none() {
             self.places.push(short.as_bytes(), digest);
