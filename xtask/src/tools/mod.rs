@@ -8,17 +8,22 @@ mod install;
 
 use std::collections::BTreeMap;
 use std::env;
-use std::fs::{self, File};
+use std::fs::{self, File, TryLockError};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::thread;
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail};
 
-use crate::process;
+use crate::process::{self, Event};
 use crate::programs;
 use crate::screen::Screen;
 use crate::stop::Stop;
 use crate::version::Version;
+
+/// How often a waiting run looks whether the other one is done.
+const LOCK_POLL: Duration = Duration::from_millis(200);
 
 /// A program, or a family of programs that is installed together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -60,10 +65,7 @@ impl Tools {
             .with_context(|| format!("cannot create {}; set ONCEKEY_TOOLS", cache.display()))?;
         // Only one run installs at a time. The others wait here, and then find everything done.
         let lock = File::create(cache.join("lock")).context("cannot create the lock file")?;
-        if lock.try_lock().is_err() {
-            screen.say("waiting for another run to finish its installation");
-            lock.lock().context("cannot lock the tools folder")?;
-        }
+        wait_for(&lock, screen, stop)?;
         let found = Self::find(wanted, &cache, stop)?;
         let missing = found.missing(wanted);
         install::all(&missing, &cache, screen, stop)?;
@@ -234,6 +236,30 @@ fn advice(missing: &[Tool]) -> String {
         }
     }
     text
+}
+
+/// Takes the lock, or waits for the run that holds it. Closing the file gives it back.
+fn wait_for(lock: &File, screen: Screen, stop: &Stop) -> Result<()> {
+    let mut task = None;
+    loop {
+        match lock.try_lock() {
+            Ok(()) => break,
+            Err(TryLockError::WouldBlock) => {
+                let task =
+                    task.get_or_insert_with(|| screen.begin("wait for another installation"));
+                task.show(Event::Tick);
+            }
+            Err(TryLockError::Error(error)) => {
+                return Err(error).context("cannot lock the tools folder");
+            }
+        }
+        stop.check()?;
+        thread::sleep(LOCK_POLL);
+    }
+    if let Some(task) = task {
+        task.end("done");
+    }
+    Ok(())
 }
 
 /// Where programs that were built from crates are kept.

@@ -1,7 +1,6 @@
 //! True concurrency: many tasks on several threads, released at the same moment.
 
 use std::collections::{HashMap, HashSet};
-use std::time::Duration;
 
 use super::rig::Rig;
 use super::scene::{Bits, CROWD, GRACE, LEASE, LINGER, MOMENT, Probe, RETENTION, race};
@@ -224,59 +223,64 @@ pub async fn claims_that_race_a_release_get_one_owner(rig: &impl Rig) {
     }
 }
 
-/// Purges that race claims and completions lead to fresh runs or refusals, never to an error, two
-/// owners of one fence, or a lost attempt: I1, I2, I29.
+/// Purges that race claims and completions lead to fresh runs, never to an error, two owners of a
+/// key, or a lost attempt: I1, I2, I29.
 pub async fn purges_that_race_claims_never_give_two_owners(rig: &impl Rig) {
-    const KEYS: usize = 6;
+    const KEYS: usize = 8;
     let (store, mut bits) = (Probe::of(rig), Bits::here());
     let claims: Vec<Claim> = (0..KEYS).map(|_| bits.claim()).collect();
     let mut last: HashMap<KeyId, Fence> = HashMap::new();
     for claim in &claims {
-        let lease = store.finish(claim, &bits.completion()).await;
-        last.insert(claim.id, lease.fence);
+        last.insert(claim.id, store.finish(claim, &bits.completion()).await.fence);
     }
-    rig.advance(RETENTION + LINGER + MOMENT).await;
-    let mut workers = Vec::new();
-    for _ in 0..12 {
-        let mine: Vec<Claim> = claims.iter().map(|claim| bits.rival(claim)).collect();
-        workers.push(use_each_once(store.clone(), mine, bits.answer()));
-    }
-    let purges = async {
-        for _ in 0..40 {
-            store.purge(3).await;
-            // What the workers finish is due at once, but only on a clock that goes on.
-            rig.advance(Duration::from_secs(1)).await;
-            tokio::task::yield_now().await;
+    for _ in 0..6 {
+        rig.advance(RETENTION + LINGER + MOMENT).await;
+        let mut entrants: Vec<BoxFuture<Vec<Claimed>>> = Vec::new();
+        for _ in 0..4 {
+            entrants.push(Box::pin(purge_often(store.clone())));
         }
-    };
-    let (won, ()) = tokio::join!(race(workers), purges);
-    let won: Vec<Lease> = won.into_iter().flatten().collect();
-    let mut seen = HashSet::new();
-    for lease in &won {
-        assert!(seen.insert((lease.id, lease.fence)), "no two attempts have one fence");
-        assert!(last[&lease.id] < lease.fence, "fences rise across a purge");
+        for claim in &claims {
+            for rival in bits.rivals(claim, 4) {
+                let store = store.clone();
+                entrants.push(Box::pin(async move { vec![store.claim(&rival).await] }));
+            }
+        }
+        let outcomes: Vec<Claimed> = race(entrants).await.into_iter().flatten().collect();
+        let won: Vec<Lease> = outcomes.iter().filter_map(lease_of).collect();
+        let keys: HashSet<KeyId> = won.iter().map(|lease| lease.id).collect();
+        assert_eq!(keys.len(), KEYS, "every key whose time was over runs again");
+        assert_eq!(won.len(), KEYS, "no key has two owners");
+        // What was completed while a purge went on must be there, too.
+        let completion = bits.completion();
+        let mut entrants: Vec<BoxFuture<Write>> = Vec::new();
+        for lease in won.clone() {
+            let (store, completion) = (store.clone(), completion.clone());
+            entrants.push(Box::pin(async move { store.complete(&lease, &completion).await }));
+        }
+        let purging = store.clone();
+        entrants.push(Box::pin(async move {
+            purge_often(purging).await;
+            Write::Applied
+        }));
+        let all = race(entrants).await.into_iter().all(|write| write == Write::Applied);
+        assert!(all, "a purge takes no attempt from its owner");
+        for lease in won {
+            let before = last.insert(lease.id, lease.fence);
+            assert!(before < Some(lease.fence), "fences rise across a purge");
+            let record = store.record(&lease.id, "a purge takes nothing that is not due").await;
+            assert!(record.is_held_by(&lease), "the record belongs to the winner");
+        }
     }
-    let keys: HashSet<KeyId> = won.iter().map(|lease| lease.id).collect();
-    assert_eq!(keys.len(), KEYS, "every key whose time was over ran again");
 }
 
-/// Claims each key, and finishes what it wins with an answer that is due at once, so that the next
-/// purge takes it and somebody else may win again.
-async fn use_each_once<S: Store>(
-    store: Probe<S>,
-    claims: Vec<Claim>,
-    answer: crate::saved::Answer,
-) -> Vec<Lease> {
-    let due = Completion { answer, retention: Duration::ZERO, linger: Duration::ZERO };
-    let mut won = Vec::new();
-    for claim in &claims {
-        if let Claimed::Won { lease, .. } = store.claim(claim).await {
-            let write = store.complete(&lease, &due).await;
-            assert_eq!(write, Write::Applied, "a purge never takes a running attempt");
-            won.push(lease);
-        }
+type BoxFuture<T> = std::pin::Pin<Box<dyn Future<Output = T> + Send>>;
+
+async fn purge_often<S: Store>(store: Probe<S>) -> Vec<Claimed> {
+    for _ in 0..4 {
+        store.purge(5).await;
+        tokio::task::yield_now().await;
     }
-    won
+    Vec::new()
 }
 
 async fn race_of_claims<S: Store>(store: &Probe<S>, claims: Vec<Claim>) -> Vec<Claimed> {

@@ -97,7 +97,9 @@ struct Thread {
     placement: Placement,
     clock: Arc<dyn Clock>,
     hub: Arc<Hub>,
-    connection: Connection,
+    /// None after a failed commit, until the file could be opened again: no write happens before
+    /// that.
+    connection: Option<Connection>,
     sweep: Sweep,
     /// Operations since the length of the log was looked at.
     unlooked: usize,
@@ -112,7 +114,7 @@ impl Writer {
         clock: Arc<dyn Clock>,
         hub: Arc<Hub>,
     ) -> Result<Self, StoreError> {
-        let connection = schema::open_writer(&path, placement, clock.now())?;
+        let connection = Some(schema::open_writer(&path, placement, clock.now())?);
         let sweep = Sweep::default();
         let thread = Thread { path, placement, clock, hub, connection, sweep, unlooked: 0, commit };
         Self::spawn(thread)
@@ -190,11 +192,12 @@ impl Thread {
             return;
         }
         self.unlooked = 0;
+        let Some(connection) = &self.connection else { return };
         // A checkpoint that fails or is held up by a reader is tried again soon, and nothing
         // depends on it: the log is as durable as the file.
         let frames = |mode: &str| -> rusqlite::Result<i64> {
             let pragma = format!("PRAGMA wal_checkpoint({mode})");
-            self.connection.prepare_cached(&pragma)?.query_row([], |row| row.get(1))
+            connection.prepare_cached(&pragma)?.query_row([], |row| row.get(1))
         };
         if frames("NOOP").is_ok_and(|frames| frames >= schema::CHECKPOINT_AT) {
             drop(frames("PASSIVE"));
@@ -203,34 +206,53 @@ impl Thread {
 
     /// Does a batch and answers everybody in it.
     fn serve(&mut self, batch: Vec<Job>) {
-        match self.transact(&batch) {
-            Ok(replies) => answer(batch, replies),
-            Err(Broken::BeforeCommit(failure)) if batch.len() > 1 => {
+        let connection = match self.connection.take().map_or_else(|| self.open(), Ok) {
+            Ok(connection) => connection,
+            Err(error) => return answer_all(batch, &error),
+        };
+        match self.transact(&connection, &batch) {
+            Ok(replies) => {
+                self.connection = Some(connection);
+                answer(batch, replies);
+            }
+            Err(Broken::BeforeCommit(failure)) => {
+                self.connection = Some(connection);
+                if batch.len() == 1 {
+                    return answer(batch, vec![Err(failure.into())]);
+                }
                 // One operation may have spoilt it for all. Alone, only the culprit fails.
-                drop(failure);
                 for job in batch {
                     self.serve(vec![job]);
                 }
             }
-            Err(Broken::BeforeCommit(failure)) => answer(batch, vec![Err(failure.into())]),
             Err(Broken::AtCommit { error, replies }) => {
+                // What this connection believes about the file may be wrong: it is not used again.
+                drop(connection);
                 let replies = self.find_out(&batch, replies, error);
                 answer(batch, replies);
             }
         }
     }
 
+    fn open(&self) -> Result<Connection, StoreError> {
+        schema::open_writer(&self.path, self.placement, self.clock.now())
+    }
+
     /// Applies the batch in one transaction and commits it.
-    fn transact(&mut self, batch: &[Job]) -> Result<Vec<Result<Reply, StoreError>>, Broken> {
-        self.connection.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
-        let rollback = Rollback(&self.connection);
-        let before = settle::read_ledger(&self.connection)?;
+    fn transact(
+        &mut self,
+        connection: &Connection,
+        batch: &[Job],
+    ) -> Result<Vec<Result<Reply, StoreError>>, Broken> {
+        connection.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
+        let rollback = Rollback(connection);
+        let before = settle::read_ledger(connection)?;
         let mut ledger = before;
         let now = self.clock.now();
         let mut replies = Vec::with_capacity(batch.len());
         let mut finished = Vec::new();
         for job in batch {
-            match apply(&self.connection, &job.op, &mut ledger, now) {
+            match apply(connection, &job.op, &mut ledger, now) {
                 Ok(reply) => {
                     finished.extend(finished_by(&job.op, &reply));
                     replies.push(Ok(reply));
@@ -239,10 +261,10 @@ impl Thread {
                 Err(failure) => return Err(Broken::BeforeCommit(failure)),
             }
         }
-        settle::some(&self.connection, &mut self.sweep, &mut ledger, before)?;
-        settle::write_ledger(&self.connection, ledger, before)?;
+        settle::some(connection, &mut self.sweep, &mut ledger, before)?;
+        settle::write_ledger(connection, ledger, before)?;
         rollback.disarm();
-        if let Err(error) = (self.commit)(&self.connection) {
+        if let Err(error) = (self.commit)(connection) {
             return Err(Broken::AtCommit { error, replies });
         }
         if !finished.is_empty() {
@@ -260,12 +282,14 @@ impl Thread {
         error: rusqlite::Error,
     ) -> Vec<Result<Reply, StoreError>> {
         let cause = from_sqlite(error).to_string();
-        match schema::open_writer(&self.path, self.placement, self.clock.now()) {
+        match self.open() {
             Ok(connection) => {
-                self.connection = connection;
-                let connection = &self.connection;
                 let jobs = batch.iter().zip(replies);
-                jobs.map(|(job, reply)| found_out(connection, &job.op, reply, &cause)).collect()
+                let replies =
+                    jobs.map(|(job, reply)| found_out(&connection, &job.op, reply, &cause));
+                let replies = replies.collect();
+                self.connection = Some(connection);
+                replies
             }
             Err(_) => batch.iter().map(|_| Err(ambiguous(&cause))).collect(),
         }
@@ -445,6 +469,16 @@ fn answer(batch: Vec<Job>, replies: Vec<Result<Reply, StoreError>>) {
     }
 }
 
+/// Tells everybody the same.
+fn answer_all(batch: Vec<Job>, error: &StoreError) {
+    let copy = || StoreError::new(error.kind(), error.to_string());
+    let replies = batch.iter().map(|_| Err(copy())).collect();
+    answer(batch, replies);
+}
+
 fn commit(connection: &Connection) -> rusqlite::Result<()> {
     connection.prepare_cached("COMMIT")?.execute([]).map(drop)
 }
+
+#[cfg(test)]
+mod tests;
