@@ -7,11 +7,18 @@ use anyhow::{Context as _, Result};
 use crate::programs;
 
 /// Name, what it measures, and how Cargo runs it.
-const BENCHES: &[(&str, &str, &[&str])] = &[(
-    "store",
-    "claims and completions per second of each store",
-    &["run", "--release", "-p", "oncekey", "--features", "sqlite", "--example", "bench_store"],
-)];
+const BENCHES: &[(&str, &str, &[&str])] = &[
+    (
+        "fingerprint",
+        "the fingerprint of a JSON body beside a digest and a parse of it",
+        &["run", "--release", "-p", "oncekey-core", "--example", "bench_fingerprint"],
+    ),
+    (
+        "store",
+        "claims and completions per second of each store",
+        &["run", "--release", "-p", "oncekey", "--features", "sqlite", "--example", "bench_store"],
+    ),
+];
 
 /// Runs one benchmark with the terminal as its own, and ends as it ends.
 pub(crate) fn run(what: Option<&str>, arguments: &[String]) -> Result<ExitCode> {
@@ -35,7 +42,7 @@ fn menu(what: Option<&str>) -> String {
         || "Which benchmark?".to_owned(),
         |what| format!("There is no benchmark `{what}`."),
     );
-    let known = BENCHES.iter().map(|(name, about, _)| format!("\n  {name:8}{about}"));
+    let known = BENCHES.iter().map(|(name, about, _)| format!("\n  {name:12}{about}"));
     format!("{problem} These exist:{}", known.collect::<String>())
 }
 

@@ -5,11 +5,15 @@
 #![allow(clippy::print_stdout, reason = "the table is what people run this test for")]
 
 mod broken;
+mod world;
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
-use oncekey_core::conformance::{Case, Running, browse_cases, cases, clock_cases, wake_cases};
+use oncekey_core::Store;
+use oncekey_core::conformance::model::{Op, agrees_with_the_model};
+use oncekey_core::conformance::{Case, Rig, Running, browse_cases, cases, clock_cases, wake_cases};
 
 use self::broken::{BrokenRig, Bug};
 
@@ -224,4 +228,132 @@ async fn bite(case: Runner, bug: Bug) -> Option<String> {
         }
     }
     None
+}
+
+/// What random histories must find by themselves, without a case that names it.
+const FOUND_BY_HISTORIES: &[Bug] = &[
+    Bug::CompletionMakesRecords,
+    Bug::LeaseFromAStaleClock,
+    Bug::LosesTheRoute,
+    Bug::AskingAgainIsANewAttempt,
+    Bug::AskingAgainRewrites,
+    Bug::OwnerMayAlwaysRun,
+    Bug::LosersSeeAnOldClock,
+    Bug::FingerprintVersionIgnored,
+    Bug::OwnerNotCompared,
+    Bug::FenceNotCompared,
+    Bug::ProofNotCompared,
+    Bug::TakesLiveLeases,
+    Bug::GraceIgnored,
+    Bug::TakesOverWhatWasSent,
+    Bug::OnlyTheNewClassCounts,
+    Bug::TakeoverKeepsTheOldRequest,
+    Bug::MergedSendMarkLost,
+    Bug::RenewalClearsTheSendMark,
+    Bug::RenewalAddsToTheOldEnd,
+    Bug::RenewalsInKeyOrder,
+    Bug::RenewalRevives,
+    Bug::LateOwnersAreFenced,
+    Bug::FenceStaysAtTakeover,
+    Bug::FencePerRow,
+    Bug::FenceIsTheClock,
+    Bug::HighestFenceForgottenAtRestart,
+    Bug::LeasesFromTheFutureAreFree,
+    Bug::AnswersFromTheFutureAreGone,
+    Bug::NoGrantsWhileTheClockIsBehind,
+    Bug::TimesInSeconds,
+    Bug::LeaseEndsTooLate,
+    Bug::RetentionEndsTooLate,
+    Bug::RetentionFromTheClockAlone,
+    Bug::RepeatedCompletionIsFenced,
+    Bug::RepeatedCompletionMovesTheTimes,
+    Bug::LastAnswerWins,
+    Bug::RepeatedHeadersAreJoined,
+    Bug::TombstonesForgetTheStatus,
+    Bug::DoneCanBeReleased,
+    Bug::ReleaseOnlyLapses,
+    Bug::UnknownIsTakenOver,
+    Bug::UnknownCannotBeCompleted,
+    Bug::UnknownCannotBeReleased,
+    Bug::UnknownMovesItsTime,
+    Bug::RetentionFromTheClaim,
+    Bug::NoLinger,
+    Bug::ExpiredIsFree,
+    Bug::ForgottenUntilRemoved,
+    Bug::PurgeTakesUnknown,
+    Bug::PurgeIgnoresItsLimit,
+    Bug::StrippingForgetsTheStatus,
+    Bug::StrippingForgetsTheOutcome,
+    Bug::PurgeByAnOldIndex,
+    Bug::FingerprintComparedOnlyWhenDone,
+    Bug::AnswersAreNotDurable,
+    Bug::LeasesAreNotDurable,
+    Bug::SendMarksAreNotDurable,
+    Bug::RemovalsAreNotDurable,
+];
+
+/// What the exhaustive search of a small world must find: a bug for each invariant it checks.
+const FOUND_BY_SEARCH: &[Bug] = &[
+    Bug::TakesLiveLeases,
+    Bug::GraceIgnored,
+    Bug::FenceStaysAtTakeover,
+    Bug::FencePerRow,
+    Bug::FenceIsTheClock,
+    Bug::OwnerNotCompared,
+    Bug::FenceNotCompared,
+    Bug::ProofNotCompared,
+    Bug::AskingAgainIsANewAttempt,
+    Bug::TakesOverWhatWasSent,
+    Bug::OnlyTheNewClassCounts,
+    Bug::RenewalRevives,
+    Bug::LastAnswerWins,
+    Bug::DoneCanBeReleased,
+    Bug::StrippingForgetsTheOutcome,
+    Bug::UnknownIsTakenOver,
+    Bug::OwnerMayAlwaysRun,
+    Bug::FingerprintComparedOnlyWhenDone,
+    Bug::RetentionFromTheClaim,
+    Bug::ForgottenUntilRemoved,
+    Bug::PurgeTakesUnknown,
+];
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn random_histories_have_teeth() {
+    hush();
+    let mut missed = Vec::new();
+    for bug in FOUND_BY_HISTORIES.iter().copied() {
+        let found = tokio::spawn(async move {
+            for seed in 0..200 {
+                agrees_with_the_model(&BrokenRig::new(Some(bug)), &Op::history(seed, 60)).await;
+            }
+        });
+        if found.await.is_ok() {
+            missed.push(bug);
+        }
+    }
+    assert!(missed.is_empty(), "random histories did not find {missed:?}");
+    let right = BrokenRig::new(None);
+    agrees_with_the_model(&right, &Op::history(0, 200)).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn the_search_of_a_small_world_has_teeth() {
+    hush();
+    let mut missed = Vec::new();
+    for bug in FOUND_BY_SEARCH.iter().copied() {
+        let search = tokio::spawn(async move {
+            world::search(|| {
+                let rig = BrokenRig::new(Some(bug));
+                (Arc::clone(&rig.clock), rig.store() as Arc<dyn Store>)
+            })
+        });
+        match search.await {
+            Ok(_) => missed.push(bug),
+            Err(error) => {
+                let said = message(&*error.into_panic());
+                println!("{bug:?}: {}", said.chars().take(300).collect::<String>());
+            }
+        }
+    }
+    assert!(missed.is_empty(), "the search did not find {missed:?}");
 }

@@ -1,6 +1,6 @@
 //! Makes any API safe to retry.
 //!
-//! This crate holds the stores; the decisions that they share are in [`core`](oncekey_core).
+//! This crate holds the stores; the decisions that they share are in [`core`].
 //!
 //! | feature | what it adds |
 //! |---|---|

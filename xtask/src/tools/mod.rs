@@ -134,7 +134,7 @@ impl Tool {
             Self::Postgres => Source::Package("postgresql"),
             Self::MariaDb => Source::Package("mariadb-server"),
             Self::Redis => Source::Package("redis-server"),
-            // Without the features for imports and agents it builds in a quarter of the time.
+            // Only the server: its imports and its interface for agents need many more crates.
             Self::Dynoxide => Source::Crate(
                 "dynoxide-rs",
                 "3.2.0",

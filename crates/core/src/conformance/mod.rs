@@ -5,6 +5,7 @@
 //! failure names the promise that broke. Each case is proved in turn by a store with a planted
 //! bug that it must catch (`tests/suite_has_teeth.rs`).
 
+mod history;
 mod rig;
 mod scene;
 
@@ -15,6 +16,7 @@ pub mod durability;
 pub mod fences;
 pub mod leases;
 pub mod limits;
+pub mod model;
 pub mod outcomes;
 pub mod races;
 pub mod retention;

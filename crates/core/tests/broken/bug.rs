@@ -3,7 +3,7 @@
 /// What is wrong with a store. Each was made by somebody before: the reliability notes of this
 /// project name the incidents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Bug {
+pub(crate) enum Bug {
     // Claims.
     CompletionMakesRecords,
     LeaseFromAStaleClock,

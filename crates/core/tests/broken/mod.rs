@@ -17,11 +17,11 @@ use oncekey_core::conformance::Rig;
 use oncekey_core::wake::Hub;
 use oncekey_core::{Clock, Fence, KeyId, ManualClock, Record, Sent, State, Timestamp};
 
-pub use self::bug::Bug;
+pub(crate) use self::bug::Bug;
 
 /// The store.
 #[derive(Debug)]
-pub struct Broken {
+pub(crate) struct Broken {
     bug: Option<Bug>,
     clock: Arc<ManualClock>,
     table: Mutex<Table>,
@@ -43,14 +43,14 @@ struct Table {
 
 /// The store and the levers around it.
 #[derive(Debug)]
-pub struct BrokenRig {
-    clock: Arc<ManualClock>,
+pub(crate) struct BrokenRig {
+    pub(crate) clock: Arc<ManualClock>,
     store: Arc<Broken>,
 }
 
 impl BrokenRig {
     /// A store with this bug, or with none.
-    pub fn new(bug: Option<Bug>) -> Self {
+    pub(crate) fn new(bug: Option<Bug>) -> Self {
         // An odd number of microseconds, so that rounding shows.
         let clock = Arc::new(ManualClock::at(Timestamp::from_micros(1_763_000_000_123_457)));
         let store = Arc::new(Broken {

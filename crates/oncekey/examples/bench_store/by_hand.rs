@@ -168,9 +168,11 @@ impl ByHand {
         let now = SystemClock.now();
         for one in prepared {
             let done = StateKind::Done.code();
-            self.connection
-                .prepare_cached(FINISH)?
-                .execute(params![one.held.row, done, now.micros()])?;
+            self.connection.prepare_cached(FINISH)?.execute(params![
+                one.held.row,
+                done,
+                now.micros()
+            ])?;
             self.insert_answer(answer, one, now)?;
         }
         self.commit()

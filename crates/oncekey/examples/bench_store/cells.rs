@@ -77,9 +77,7 @@ impl Verb {
     /// Who can do it.
     pub(crate) const fn ways(self) -> &'static [Way] {
         match self {
-            Self::Claim | Self::Complete | Self::Pair => {
-                &[Way::Store, Way::ByHand, Way::Unbatched]
-            }
+            Self::Claim | Self::Complete | Self::Pair => &[Way::Store, Way::ByHand, Way::Unbatched],
             Self::Replay => &[Way::Store, Way::ByHand],
             Self::Contended => &[Way::Store],
         }

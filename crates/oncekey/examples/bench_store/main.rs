@@ -1,2 +1,173 @@
-//! Stub.
-fn main() {}
+//! Measures the SQLite store beside the raw limit of the disk and of SQLite.
+//!
+//! ```text
+//! cargo xtask bench store [-- --quick | --large | --callers 1,64 | --json figures.json]
+//! ```
+//!
+//! Every figure of the store stands beside two others of the same run: the same rows written *by
+//! hand*, in transactions of as many rows as there are callers, on one thread without a store;
+//! and the same rows *unbatched*, one transaction per operation. All are measured in turns and
+//! repeated, and the medians count, because no machine is quiet. It ends with the bars that the
+//! store is held to.
+
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a report is what it is for")]
+
+mod bars;
+mod by_hand;
+mod cells;
+mod clock;
+mod drive;
+mod grid;
+mod large_body;
+mod large_store;
+mod machine;
+mod stats;
+mod table;
+mod work;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Parser;
+use serde_json::json;
+use tokio::runtime::Runtime;
+
+use crate::clock::Stopwatch;
+use crate::grid::Grid;
+use crate::large_body::LargeBody;
+use crate::large_store::LargeStore;
+use crate::machine::Machine;
+
+type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
+
+/// Measures the SQLite store beside the raw limit of the disk and of SQLite.
+#[derive(Debug, Parser)]
+struct Arguments {
+    /// Seconds for each figure, all rounds together.
+    #[arg(long, default_value_t = 2.4)]
+    seconds: f64,
+    /// How often everything is measured; the medians count.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    rounds: u32,
+    /// Numbers of callers.
+    #[arg(long, value_delimiter = ',', default_values_t = [1, 8, 64, 512])]
+    callers: Vec<usize>,
+    /// The folder to measure in. Default: the system's temporary folder, if it is on a disk.
+    #[arg(long)]
+    folder: Option<PathBuf>,
+    /// Writes every figure of every round into this file.
+    #[arg(long)]
+    json: Option<PathBuf>,
+    /// Measures a store of millions of keys too; takes some minutes and some gigabytes.
+    #[arg(long)]
+    large: bool,
+    /// How many millions of keys `--large` fills in.
+    #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100))]
+    millions: u32,
+    /// Leaves the table out: only what `--large` and the large answers measure.
+    #[arg(long)]
+    no_table: bool,
+    /// One short round, to see that it works. Its figures mean little.
+    #[arg(long)]
+    quick: bool,
+    /// Ends with 1 if a bar is missed.
+    #[arg(long)]
+    strict: bool,
+}
+
+/// What is measured, where and how long.
+#[derive(Debug)]
+struct Plan {
+    folder: PathBuf,
+    rounds: usize,
+    callers: Vec<usize>,
+    /// How long one cell runs in one round.
+    span: Duration,
+}
+
+fn main() -> ExitCode {
+    match run(&Arguments::parse()) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(arguments: &Arguments) -> Result<ExitCode> {
+    let watch = Stopwatch::start();
+    let parent = arguments.folder.clone().map_or_else(machine::default_folder, Ok)?;
+    let folder = tempfile::Builder::new().prefix("oncekey-bench-").tempdir_in(&parent)?;
+    remove_when_stopped(folder.path().to_owned())?;
+    let mut machine = Machine::look(folder.path())?;
+    if machine::is_in_memory(folder.path()) {
+        machine.add("WARNING", "this folder is in memory: a sync costs nothing there".to_owned());
+    }
+    if cfg!(debug_assertions) {
+        machine.add("WARNING", "built without --release: the figures mean nothing".to_owned());
+    }
+    let plan = plan(arguments, folder.path().to_owned())?;
+    let each = plan.span.as_millis();
+    machine.add("measured", format!("{} rounds of {each} ms for each figure", plan.rounds));
+
+    let runtime = Runtime::new()?;
+    let mut bars = Vec::new();
+    let grid = if arguments.no_table { Grid::default() } else { Grid::measure(&runtime, &plan)? };
+    bars.extend(bars::of_grid(&grid, &machine));
+    let large_body = LargeBody::measure(&runtime, &plan)?;
+    bars.extend(bars::of_large_body(&large_body));
+    let large_store = if arguments.large {
+        let stored = usize::try_from(arguments.millions)? * 1_000_000;
+        Some(LargeStore::measure(&runtime, &plan, stored)?)
+    } else {
+        None
+    };
+    bars.extend(large_store.iter().flat_map(|found| bars::of_large_store(found, &machine)));
+    machine.add("load after", machine::load());
+    machine.add("took", format!("{:.0} s", watch.elapsed().as_secs_f64()));
+
+    println!("{}", machine.text());
+    if !arguments.no_table {
+        println!("{}", grid.text());
+    }
+    println!("{}", large_body.text());
+    if let Some(found) = &large_store {
+        println!("{}", found.text());
+    }
+    println!("{}", bars::text(&bars));
+    if let Some(path) = &arguments.json {
+        let everything = json!({
+            "machine": machine.to_json(),
+            "table": grid.to_json(),
+            "large_body": large_body.to_json(),
+            "large_store": large_store.map(|found| found.to_json()),
+            "bars": bars::to_json(&bars),
+        });
+        std::fs::write(path, serde_json::to_vec_pretty(&everything)?)?;
+    }
+    let missed = arguments.strict && !bars::are_met(&bars);
+    Ok(if missed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+fn plan(arguments: &Arguments, folder: PathBuf) -> Result<Plan> {
+    let (rounds, seconds) =
+        if arguments.quick { (1, 0.2) } else { (arguments.rounds, arguments.seconds) };
+    let span = Duration::try_from_secs_f64(seconds / f64::from(rounds))?;
+    let callers = arguments.callers.clone();
+    if callers.contains(&0) || span.is_zero() {
+        return Err("no callers or no time: nothing to measure".into());
+    }
+    Ok(Plan { folder, rounds: usize::try_from(rounds)?, callers, span })
+}
+
+/// Removes the files of a run that is interrupted.
+fn remove_when_stopped(folder: PathBuf) -> Result<()> {
+    ctrlc::set_handler(move || {
+        // Whatever cannot be removed is in the system's temporary folder.
+        let _ = std::fs::remove_dir_all(&folder);
+        std::process::exit(130);
+    })?;
+    Ok(())
+}

@@ -4,7 +4,7 @@
 //! survives `kill -9` and a power cut (WAL, `synchronous=FULL`), as far as the disk keeps its own
 //! promises. The file must be on a local disk.
 //!
-//! - One thread writes, in batches: see [`writer`]. Claims cost a fraction of a disk sync each.
+//! - One thread writes, in batches: see `writer.rs`. Claims cost a fraction of a disk sync each.
 //! - Replays are read on read-only connections and never wait for the writer.
 //! - Time is the machine's wall clock, guarded by a persisted high-water mark of the fence.
 //! - Bodies over 64 KiB are written in pieces before their completion, so that a large answer does
@@ -46,6 +46,7 @@ use oncekey_core::{
 pub use self::schema::{Placement, migration_sql};
 
 use self::reader::Readers;
+use self::settle::Sweep;
 use self::verbs::{PreparedClaim, PreparedCompletion};
 use self::watch::Watcher;
 use self::writer::{Op, Reply, Writer};
@@ -76,13 +77,15 @@ pub struct SqliteOptions {
     path: PathBuf,
     placement: Placement,
     clock: Arc<dyn Clock>,
+    sweep: Sweep,
 }
 
 impl SqliteOptions {
     /// Opens `path`, which is made if it does not exist, as a file of oncekey's own.
     pub fn new(path: impl AsRef<Path>) -> Self {
         let path = path.as_ref().to_owned();
-        Self { path, placement: Placement::Own, clock: Arc::new(SystemClock) }
+        let (clock, sweep) = (Arc::new(SystemClock), Sweep::default());
+        Self { path, placement: Placement::Own, clock, sweep }
     }
 
     /// Says whose file it is.
@@ -97,15 +100,24 @@ impl SqliteOptions {
         self
     }
 
+    /// Lets keys settle once there are this many new ones, instead of a quarter of a million, so
+    /// that a test can watch them do so. Any number is right; a low one only costs speed.
+    #[doc(hidden)]
+    pub fn small_map(mut self, keys: u32) -> Self {
+        self.sweep = Sweep::above(i64::from(keys));
+        self
+    }
+
     /// Opens the file and brings its tables up to date.
     ///
     /// # Errors
     /// [`Unsuitable`](oncekey_core::ErrorKind::Unsuitable) if the file, its file system or the
     /// SQLite library cannot keep the store's promises; the message says what to change.
     pub fn open(self) -> Result<SqliteStore, StoreError> {
-        let Self { path, placement, clock } = self;
+        let Self { path, placement, clock, sweep } = self;
         let hub = Arc::new(Hub::default());
-        let writer = Writer::start(path.clone(), placement, Arc::clone(&clock), Arc::clone(&hub))?;
+        let (for_writer, told) = (Arc::clone(&clock), Arc::clone(&hub));
+        let writer = Writer::start(path.clone(), placement, for_writer, told, sweep)?;
         let readers = Readers::open(&path)?;
         let watcher = Watcher::new(readers.clone(), Arc::clone(&hub));
         Ok(SqliteStore { clock, readers, hub, watcher, writer })

@@ -30,11 +30,23 @@ const CLEAR: &str = "DELETE FROM oncekey_fresh WHERE hash BETWEEN ?1 AND ?2";
 /// Where the sweep stands. Any place is right, so it need not survive the writer thread, and two
 /// processes that sweep the same file do not disturb each other.
 #[derive(Debug)]
-pub(super) struct Sweep(i64);
+pub(super) struct Sweep {
+    /// How many keys may stay in the small map.
+    small: i64,
+    /// The digest at which the next keys are taken.
+    from: i64,
+}
+
+impl Sweep {
+    /// A sweep of what is above `small` keys.
+    pub(super) const fn above(small: i64) -> Self {
+        Self { small, from: i64::MIN }
+    }
+}
 
 impl Default for Sweep {
     fn default() -> Self {
-        Self(i64::MIN)
+        Self::above(SMALL)
     }
 }
 
@@ -63,10 +75,10 @@ pub(super) fn some(
     before: Ledger,
 ) -> rusqlite::Result<()> {
     let added = ledger.fresh - before.fresh;
-    if ledger.fresh <= SMALL || added <= 0 {
+    if ledger.fresh <= sweep.small || added <= 0 {
         return Ok(());
     }
-    let from = sweep.0;
+    let from = sweep.from;
     let count = (added * 2).min(MOST);
     let last: Option<i64> = connection
         .prepare_cached(LAST)?
@@ -77,6 +89,6 @@ pub(super) fn some(
     connection.prepare_cached(MOVE)?.execute([from, to])?;
     let moved = connection.prepare_cached(CLEAR)?.execute([from, to])?;
     ledger.fresh -= i64::try_from(moved).unwrap_or(i64::MAX);
-    sweep.0 = to.checked_add(1).unwrap_or(i64::MIN);
+    sweep.from = to.checked_add(1).unwrap_or(i64::MIN);
     Ok(())
 }

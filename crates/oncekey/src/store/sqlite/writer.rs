@@ -113,9 +113,9 @@ impl Writer {
         placement: Placement,
         clock: Arc<dyn Clock>,
         hub: Arc<Hub>,
+        sweep: Sweep,
     ) -> Result<Self, StoreError> {
         let connection = Some(schema::open_writer(&path, placement, clock.now())?);
-        let sweep = Sweep::default();
         let thread = Thread { path, placement, clock, hub, connection, sweep, unlooked: 0, commit };
         Self::spawn(thread)
     }

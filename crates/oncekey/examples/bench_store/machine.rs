@@ -1,0 +1,148 @@
+//! What the figures were measured on. Without it they mean nothing.
+
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use rusqlite::types::Value as SqlValue;
+use serde_json::{Value, json};
+
+use crate::Result;
+use crate::by_hand::ByHand;
+use crate::clock::Stopwatch;
+use crate::stats;
+
+/// How many appends the cost of a sync is taken from.
+const SYNCS: usize = 200;
+
+/// Everything about the machine that the figures depend on.
+#[derive(Debug)]
+pub(crate) struct Machine {
+    pub(crate) cores: usize,
+    lines: Vec<(&'static str, String)>,
+    pub(crate) sync_micros: f64,
+}
+
+impl Machine {
+    pub(crate) fn look(folder: &Path) -> Result<Self> {
+        let cores = std::thread::available_parallelism()?.get();
+        let sync_micros = sync_cost(folder)?;
+        let file_system = file_system(folder);
+        let lines = vec![
+            ("oncekey", oncekey()),
+            ("cpu", field_of("/proc/cpuinfo", "model name").unwrap_or_else(unknown)),
+            ("cores", cores.to_string()),
+            ("memory", field_of("/proc/meminfo", "MemTotal").unwrap_or_else(unknown)),
+            ("load before", load()),
+            ("folder", format!("{} ({file_system})", folder.display())),
+            ("fdatasync", format!("{sync_micros:.0} us, median of {SYNCS} appends of 4 KiB")),
+            ("sqlite", rusqlite::version().to_owned()),
+            ("pragmas", pragmas(folder)?),
+        ];
+        Ok(Self { cores, lines, sync_micros })
+    }
+
+    /// What else must be known to read the figures.
+    pub(crate) fn add(&mut self, name: &'static str, text: String) {
+        self.lines.push((name, text));
+    }
+
+    pub(crate) fn text(&self) -> String {
+        self.lines.iter().map(|(name, text)| format!("{name:12} {text}\n")).collect()
+    }
+
+    pub(crate) fn to_json(&self) -> Value {
+        let lines = self.lines.iter().map(|(name, text)| ((*name).to_owned(), json!(text)));
+        Value::Object(lines.collect())
+    }
+}
+
+/// Where to put the files: the system's folder for temporary files, unless it is in memory. Then
+/// the folder of this program, which is where Cargo builds.
+pub(crate) fn default_folder() -> Result<PathBuf> {
+    let temporary = std::env::temp_dir();
+    if !is_in_memory(&temporary) {
+        return Ok(temporary);
+    }
+    let program = std::env::current_exe()?;
+    Ok(program.parent().map_or(temporary, Path::to_owned))
+}
+
+/// Whether a sync costs nothing there.
+pub(crate) fn is_in_memory(folder: &Path) -> bool {
+    ["tmpfs", "ramfs"].contains(&file_system(folder).as_str())
+}
+
+pub(crate) fn load() -> String {
+    fs::read_to_string("/proc/loadavg").map_or_else(
+        |_| unknown(),
+        |text| text.split_whitespace().take(3).collect::<Vec<_>>().join(" "),
+    )
+}
+
+fn oncekey() -> String {
+    let git = Command::new("git").args(["describe", "--always", "--dirty"]).output();
+    let revision = git
+        .ok()
+        .filter(|output| output.status.success())
+        .and_then(|output| String::from_utf8(output.stdout).ok())
+        .map_or_else(unknown, |text| text.trim().to_owned());
+    format!("{}, revision {revision}", env!("CARGO_PKG_VERSION"))
+}
+
+fn unknown() -> String {
+    "unknown".to_owned()
+}
+
+/// The value behind the first line that begins with `name`, in a file of `name : value` lines.
+fn field_of(file: &str, name: &str) -> Option<String> {
+    let text = fs::read_to_string(file).ok()?;
+    let line = text.lines().find(|line| line.starts_with(name))?;
+    line.split_once(':').map(|(_, value)| value.trim().to_owned())
+}
+
+/// The kind of file system that holds `folder`, by the longest mount point above it.
+fn file_system(folder: &Path) -> String {
+    let folder = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
+    let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+    let above = mounts.lines().filter_map(|line| {
+        let mut words = line.split(' ').skip(1);
+        let (point, kind) = (words.next()?, words.next()?);
+        folder.starts_with(point).then_some((point.len(), kind))
+    });
+    above.max_by_key(|(length, _)| *length).map_or_else(unknown, |(_, kind)| kind.to_owned())
+}
+
+fn sync_cost(folder: &Path) -> Result<f64> {
+    let path = folder.join("sync");
+    let mut file = File::create(&path)?;
+    let mut spans = Vec::with_capacity(SYNCS);
+    for _ in 0..SYNCS {
+        file.write_all(&[7; 4096])?;
+        let watch = Stopwatch::start();
+        file.sync_data()?;
+        spans.push(stats::micros(watch.elapsed()));
+    }
+    fs::remove_file(&path)?;
+    Ok(stats::median(spans))
+}
+
+/// The settings as SQLite reports them back.
+fn pragmas(folder: &Path) -> Result<String> {
+    let path = folder.join("pragmas.db");
+    let by_hand = ByHand::open(&path)?;
+    let names = ["journal_mode", "synchronous", "page_size", "cache_size", "wal_autocheckpoint"];
+    let mut shown = Vec::new();
+    for name in names {
+        let value = by_hand.connection().pragma_query_value(None, name, |row| row.get(0))?;
+        shown.push(match value {
+            SqlValue::Text(word) => format!("{name}={word}"),
+            SqlValue::Integer(number) => format!("{name}={number}"),
+            other => format!("{name}={other:?}"),
+        });
+    }
+    drop(by_hand);
+    crate::cells::remove(&path)?;
+    Ok(shown.join(" "))
+}
