@@ -231,7 +231,7 @@ fn steps() -> Vec<Step> {
         }
         let acts =
             [Act::Renew, Act::Send, Act::Complete(0), Act::Complete(1), Act::Release, Act::Unknown];
-        for proof in [Proof::Newest(owner)] {
+        for proof in [Proof::Newest(owner), Proof::Older(owner), Proof::Forged(owner)] {
             steps.extend(acts.map(|act| Step::Write { proof, act }));
         }
     }

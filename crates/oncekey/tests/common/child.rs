@@ -81,14 +81,19 @@ impl Process {
     /// The next line that the child tells, or `None` once it has ended. A line that was cut off
     /// by its death does not count.
     pub(crate) fn hear(&mut self) -> Option<String> {
-        loop {
-            let mut line = String::new();
-            self.out.read_line(&mut line).expect("the pipe can be read");
-            let whole = line.strip_suffix('\n')?;
-            if let Some(told) = whole.strip_prefix(MARK) {
-                return Some(told.to_owned());
-            }
-        }
+        hear(&mut self.out)
+    }
+
+    /// Hears everything until the child is killed, which is when `moment` returns.
+    pub(crate) fn hear_and_kill(&mut self, moment: impl FnOnce()) -> Vec<String> {
+        let Self { child, out, .. } = self;
+        std::thread::scope(|scope| {
+            let told = scope.spawn(|| std::iter::from_fn(|| hear(out)).collect());
+            moment();
+            child.kill().expect("a child can be killed");
+            child.wait().expect("a dead child is reaped");
+            told.join().expect("the pipe can be read")
+        })
     }
 
     /// Waits for exactly this line.
@@ -118,6 +123,17 @@ impl Process {
         let status = self.child.wait().expect("a child ends");
         assert!(status.success(), "the child failed ({status}) after saying {told:?}");
         told
+    }
+}
+
+fn hear(out: &mut impl BufRead) -> Option<String> {
+    loop {
+        let mut line = String::new();
+        out.read_line(&mut line).expect("the pipe can be read");
+        let whole = line.strip_suffix('\n')?;
+        if let Some(told) = whole.strip_prefix(MARK) {
+            return Some(told.to_owned());
+        }
     }
 }
 

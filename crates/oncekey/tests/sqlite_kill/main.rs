@@ -15,7 +15,7 @@ mod plan;
 mod worker;
 
 use std::path::Path;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use oncekey::clock::SystemClock;
 use oncekey::core::{
@@ -27,13 +27,23 @@ use self::common::child::{self, Process};
 use self::common::{Bits, file};
 use self::history::History;
 use self::note::{Note, Step, What};
-use self::plan::{is_before_heavy, is_heavy, is_recycled};
+use self::plan::{is_heavy, is_recycled};
 
 /// How often a usual run kills.
 const KILLS: u64 = 60;
 
 /// Once in so many kills everything is compared, and not only what was touched.
 const COMPARE_ALL: u64 = 50;
+
+/// More than the pages at which the writer thread writes the log back.
+const FILL_THE_LOG: &str = "
+    PRAGMA wal_autocheckpoint = 0;
+    CREATE TABLE IF NOT EXISTS ballast (bytes BLOB);
+    INSERT INTO ballast VALUES (zeroblob(34000000));
+    DELETE FROM ballast;";
+
+/// Longer than any process takes to write its log back.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Not a test: what the child process does.
 #[test]
@@ -55,16 +65,20 @@ fn kill_9_at_any_moment_takes_back_nothing_that_was_acknowledged() {
     let mut bits = Bits::seeded(seed);
     let mut history = History::default();
     let mut tally = Tally::default();
-    let mut bystander = None;
     for generation in 0..kills {
-        // While another connection is open, nobody writes the log back on closing: it grows, and
-        // the next heavy process has to do it itself.
-        if is_before_heavy(generation) {
-            bystander.get_or_insert_with(|| file::open_and_look(&path));
+        let told = if is_heavy(generation) {
+            die_while_writing_back(&path, generation, &mut bits)
         } else {
-            bystander = None;
+            live_and_die(&path, generation, &mut bits)
+        };
+        tally.died_at_start += u64::from(told.is_empty());
+        tally.died_while_writing_back += u64::from(is_heavy(generation));
+        for line in told {
+            assert!(!line.starts_with("broken"), "generation {generation}: {line}");
+            let note = Note::read(&line).unwrap_or_else(|| panic!("not a note: {line}"));
+            tally.acknowledged += u64::from(!matches!(note.what, What::Asks(_)));
+            history.add(&note);
         }
-        live_and_die(&path, generation, &mut bits, &mut history, &mut tally);
         let keys = history.take_touched();
         let all = generation % COMPARE_ALL == COMPARE_ALL - 1 || generation + 1 == kills;
         let keys = if all { history.keys() } else { keys };
@@ -85,50 +99,43 @@ struct Tally {
     /// turned out to have happened.
     unanswered: u64,
     happened: u64,
-    /// Processes that died before their first result, and while or after the log was written back.
+    /// Processes that died before they asked for anything, and while they wrote the log back.
     died_at_start: u64,
-    died_after_checkpoint: u64,
-    /// The longest log that a dead process has left, in bytes.
-    longest_log: u64,
+    died_while_writing_back: u64,
 }
 
-/// Starts a process, hears it, and kills it after a number of lines and a moment more.
-fn live_and_die(
-    path: &Path,
-    generation: u64,
-    bits: &mut Bits,
-    history: &mut History,
-    tally: &mut Tally,
-) {
-    let lines = match bits.below(10) {
-        0 => 0,
-        _ if is_heavy(generation) => 2_000 + bits.below(2_000),
-        _ => 1 + bits.below(500),
-    };
-    let spins = if lines == 0 { bits.below(300_000) } else { bits.below(50_000) };
-    let written = last_written(path);
+/// Starts a process and kills it after a number of lines and a moment more.
+fn live_and_die(path: &Path, generation: u64, bits: &mut Bits) -> Vec<String> {
     let mut process = Process::start(&mut child::command("work", path, generation));
-    let mut take_in = |line: &str| {
-        assert!(!line.starts_with("broken"), "generation {generation}: {line}");
-        let note = Note::read(line).unwrap_or_else(|| panic!("not a note: {line}"));
-        tally.acknowledged += u64::from(!matches!(note.what, What::Asks(_)));
-        history.add(&note);
+    let (lines, spins) = match bits.below(10) {
+        0 => (0, bits.below(300_000)),
+        _ => (1 + bits.below(500), bits.below(50_000)),
     };
-    for _ in 0..lines {
-        take_in(&process.hear().expect("a child works until it is killed"));
-    }
-    (0..spins).for_each(|_| std::hint::spin_loop());
+    let hear = || process.hear().expect("a child works until it is killed");
+    let mut told: Vec<String> = std::iter::repeat_with(hear).take(index(lines)).collect();
+    spin(spins);
     process.kill();
-    let mut last_words = 0;
-    while let Some(line) = process.hear() {
-        take_in(&line);
-        last_words += 1;
-    }
-    tally.died_at_start += u64::from(lines + last_words == 0);
-    let log = std::fs::metadata(file::log_of(path)).map_or(0, |about| about.len());
-    tally.longest_log = tally.longest_log.max(log);
-    // Only writing back the log changes the file itself.
-    tally.died_after_checkpoint += u64::from(last_written(path) != written && written.is_some());
+    told.extend(std::iter::from_fn(|| process.hear()));
+    told
+}
+
+/// Starts a process with a log that is full and kills it a moment after it began to write it back
+/// to the file.
+fn die_while_writing_back(path: &Path, generation: u64, bits: &mut Bits) -> Vec<String> {
+    let bystander = file::open(path);
+    bystander.execute_batch(FILL_THE_LOG).expect("the log can be filled");
+    let written = last_written(path);
+    let until = SystemClock.now().after(PATIENCE);
+    let mut process = Process::start(&mut child::command("work", path, generation));
+    process.hear_and_kill(|| {
+        // Only writing back the log changes the file itself.
+        while last_written(path) == written {
+            assert!(SystemClock.now() < until, "the log is never written back");
+            std::thread::yield_now();
+        }
+        spin(bits.below(500_000));
+    })
+    // The bystander is closed here. While it was open, nobody else wrote the log back on closing.
 }
 
 /// Compares the file with what is known of these keys, and resolves what was under way.
@@ -255,6 +262,14 @@ async fn settle_unknown(store: &SqliteStore, key: u64, history: &mut History) {
 
 async fn get(store: &SqliteStore, key: u64) -> Option<Record> {
     store.get(&common::key_id(key)).await.expect("a record can be read")
+}
+
+fn spin(times: u64) {
+    (0..times).for_each(|_| std::hint::spin_loop());
+}
+
+fn index(number: u64) -> usize {
+    usize::try_from(number).expect("a small number")
 }
 
 fn last_written(path: &Path) -> Option<SystemTime> {

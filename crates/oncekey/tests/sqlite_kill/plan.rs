@@ -13,7 +13,7 @@ pub(crate) const RECYCLED: u64 = 24;
 /// Attempts per process, at most.
 pub(crate) const PER_GENERATION: u64 = 1_000_000;
 
-/// One of so many processes lives long and writes large bodies, so that its log is written back.
+/// One of so many processes lives until it writes its log back, and dies while it does.
 pub(crate) const HEAVY: u64 = 10;
 
 const MOMENT: Duration = Duration::from_millis(15);
@@ -68,14 +68,9 @@ pub(crate) fn is_heavy(generation: u64) -> bool {
     generation % HEAVY == HEAVY - 1
 }
 
-/// Heavy, or one of the generations that fill the log before it.
-pub(crate) fn is_before_heavy(generation: u64) -> bool {
-    !generation.is_multiple_of(HEAVY)
-}
-
 fn size_of_body(key: u64, attempt: u64) -> usize {
     let large = match (is_recycled(key), is_heavy(attempt / PER_GENERATION)) {
-        (true, true) => attempt.is_multiple_of(3),
+        (true, true) => attempt.is_multiple_of(8),
         (true, false) => attempt.is_multiple_of(16),
         (false, _) => attempt.is_multiple_of(64),
     };
