@@ -57,6 +57,9 @@ pub(crate) fn plan(options: &TestOptions, tools: &Tools, stop: &Stop) -> Result<
     }
     steps.extend(tests(options));
     steps.push(features(stop)?);
+    if !options.quick {
+        steps.push(examples());
+    }
     Ok(steps)
 }
 
@@ -146,6 +149,14 @@ fn features(stop: &Stop) -> Result<Step> {
         step.commands.push(cargo_with(&[&base[..], &["--features", &feature]].concat()));
     }
     Ok(step)
+}
+
+/// Runs the programs of the examples' own workspace. One of them has sqlx beside our SQLite store,
+/// so it also proves the lower end of the range of `rusqlite` versions.
+fn examples() -> Step {
+    let base = ["run", "--locked", "--manifest-path", "examples/Cargo.toml"];
+    let target = ["--target-dir", "target/examples", "-p", "beside-sqlx"];
+    step("examples", &[base, target].concat())
 }
 
 fn features_of(metadata: &str, package: &str) -> Result<Vec<String>> {

@@ -46,14 +46,17 @@ impl MemoryStore {
 
     /// No method leaves the table half-changed when it panics: each inserts or removes whole
     /// records. So a poisoned lock may be used on.
+    ///
+    /// The clock is read after this, never before: whoever waited for the lock would judge by a
+    /// time that is over.
     fn table(&self) -> MutexGuard<'_, Table> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Judges `act` and, if it may be, lets `change` make the change.
     fn write(&self, lease: &Lease, act: Act, change: impl FnOnce(&mut Table, Timestamp)) -> Write {
-        let now = self.clock.now();
         let mut table = self.table();
+        let now = self.clock.now();
         match judge(table.records.get(&lease.id).map(Standing::from), lease, act) {
             Judgement::Apply => change(&mut table, now),
             Judgement::Already => {}
@@ -67,8 +70,8 @@ impl MemoryStore {
 impl Store for MemoryStore {
     async fn claim(&self, claim: &Claim) -> Result<Claimed, StoreError> {
         claim.check()?;
-        let now = self.clock.now();
         let mut table = self.table();
+        let now = self.clock.now();
         let found = table.records.get(&claim.id);
         match (decide(found, claim, now), found) {
             (Decision::Refuse(refusal), Some(record)) => {
@@ -88,8 +91,8 @@ impl Store for MemoryStore {
     }
 
     async fn renew(&self, leases: &[Lease], span: Duration) -> Result<Vec<Renewal>, StoreError> {
-        let now = self.clock.now();
         let mut table = self.table();
+        let now = self.clock.now();
         let mut renewals = Vec::with_capacity(leases.len());
         for lease in leases {
             let standing = table.records.get(&lease.id).map(Standing::from);
@@ -147,8 +150,8 @@ impl Store for MemoryStore {
     }
 
     async fn purge(&self, limit: usize) -> Result<Purged, StoreError> {
-        let now = self.clock.now();
         let mut table = self.table();
+        let now = self.clock.now();
         let mut purged = Purged::default();
         while purged.total() < limit
             && let Some(&(moment, id)) = table.due.first()
@@ -170,8 +173,8 @@ impl Store for MemoryStore {
 #[async_trait]
 impl Browse for MemoryStore {
     async fn list(&self, filter: &Filter, page: &Page) -> Result<Listing, StoreError> {
-        let now = self.clock.now();
         let table = self.table();
+        let now = self.clock.now();
         // Sorting everything for every page would be no way to run a database; this is none.
         let mut matching: Vec<&Record> = table
             .records
@@ -190,8 +193,8 @@ impl Browse for MemoryStore {
     }
 
     async fn count(&self, filter: &Filter, cap: usize) -> Result<Count, StoreError> {
-        let now = self.clock.now();
         let table = self.table();
+        let now = self.clock.now();
         let counts = |record: &&Record| filter.matches(record, now) && !is_forgotten(record, now);
         match table.records.values().filter(counts).take(cap.saturating_add(1)).count() {
             count if count > cap => Ok(Count::AtLeast(cap)),
@@ -200,8 +203,8 @@ impl Browse for MemoryStore {
     }
 
     async fn find(&self, key: &Text, limit: usize) -> Result<Vec<Summary>, StoreError> {
-        let now = self.clock.now();
         let table = self.table();
+        let now = self.clock.now();
         let wanted = |record: &&Record| record.origin.key == *key && !is_forgotten(record, now);
         Ok(table.records.values().filter(wanted).take(limit).map(Summary::from).collect())
     }

@@ -52,12 +52,12 @@ async fn charge(store: &impl Store, key: &str, body: &str) -> Result<String, Box
                 Write::Fenced => Ok("another attempt has taken over".to_owned()),
             }
         }
-        Claimed::Lost { refusal: Refusal::Replay, record, .. } => match &record.state {
-            State::Done { answer: Answer::Kept(saved), .. } => {
-                Ok(format!("replayed: {}", show(saved)))
-            }
-            other => Err(format!("a replay comes with its answer, not with {other:?}").into()),
-        },
+        Claimed::Lost { refusal: Refusal::Replay, record, .. } => {
+            let State::Done { answer: Answer::Kept(saved), .. } = &record.state else {
+                return Err("a replay comes with its answer".into());
+            };
+            Ok(format!("replayed: {}", show(saved)))
+        }
         Claimed::Lost { refusal: Refusal::Mismatch, record, .. } => {
             let places = record.places.differing(&claim.places);
             Ok(format!("refused: another request has this key, {places:?} differ"))

@@ -1,9 +1,88 @@
 //! The suite that certifies a store.
 //!
-//! A case is a promise of [`Store`](crate::store::Store), named as a sentence. The macros below
-//! list every case once and make each a test of its own, so that none can be forgotten and a
-//! failure names the promise that broke. Each case is proved in turn by a store with a planted
-//! bug that it must catch (`tests/suite_has_teeth.rs`).
+//! A case is a promise of [`Store`](crate::store::Store), named as a sentence. The macros list
+//! every case once and make each a test of its own, so that none can be forgotten and a failure
+//! names the promise that broke. Each case is proved in turn by a store with a planted bug that it
+//! must catch (`tests/suite_has_teeth.rs`).
+//!
+//! # How to certify a store
+//!
+//! Depend on this crate with the feature `conformance`, and on tokio with `macros` and
+//! `rt-multi-thread`, for tests alone. Write a [`Rig`]: how your store is made, closed and opened
+//! again, and how its clock is moved. Then one file in `tests/` is all it takes:
+//!
+//! ```
+//! use std::sync::Arc;
+//! use std::time::Duration;
+//!
+//! use oncekey_core::conformance::Rig;
+//! use oncekey_core::{Clock, ManualClock, MemoryStore as MyStore, Timestamp};
+//!
+//! struct MyRig {
+//!     clock: Arc<ManualClock>,
+//!     store: Arc<MyStore>,
+//! }
+//!
+//! impl MyRig {
+//!     // Each test makes a rig of its own: a fresh folder, schema or key prefix.
+//!     async fn new() -> Self {
+//!         let clock = Arc::new(ManualClock::at(Timestamp::from_micros(1_763_000_000_000_000)));
+//!         let store = Arc::new(MyStore::new(clock.clone()));
+//!         Self { clock, store }
+//!     }
+//! }
+//!
+//! impl Rig for MyRig {
+//!     type Store = MyStore;
+//!
+//!     fn store(&self) -> Arc<MyStore> {
+//!         self.store.clone()
+//!     }
+//!
+//!     // A durable store closes everything here and opens it again.
+//!     async fn reopen(&self) -> Arc<MyStore> {
+//!         self.store.clone()
+//!     }
+//!
+//!     async fn advance(&self, by: Duration) {
+//!         self.clock.advance(by);
+//!     }
+//!
+//!     async fn step_back(&self, by: Duration) {
+//!         self.clock.step_back(by);
+//!     }
+//!
+//!     // Only if the store judges by this clock. Leave it out for a server with its own.
+//!     fn clock(&self) -> Option<Arc<dyn Clock>> {
+//!         Some(self.clock.clone())
+//!     }
+//! }
+//!
+//! // What every store promises.
+//! oncekey_core::conformance!(async || MyRig::new().await);
+//! // To the microsecond, if the rig has a clock that can be read.
+//! oncekey_core::clock_conformance!(async || MyRig::new().await);
+//! // What only some stores can do. Attributes are passed on to every test.
+//! oncekey_core::browse_conformance!(#[ignore = "needs a server"] async || MyRig::new().await);
+//! oncekey_core::wake_conformance!(#[ignore = "needs a server"] async || MyRig::new().await);
+//!
+//! // And what nobody thought of: random histories, compared with the decision tables step by step.
+//! # tokio::runtime::Runtime::new()?.block_on(async {
+//! use oncekey_core::conformance::model::{Op, agrees_with_the_model};
+//! for seed in 0..10 {
+//!     agrees_with_the_model(&MyRig::new().await, &Op::history(seed, 60)).await;
+//! }
+//! # });
+//! # Ok::<(), std::io::Error>(())
+//! ```
+//!
+//! The cases are also there as data ([`cases`] and its relatives), for those who have a test
+//! runner of their own. A case stays a minute away from every boundary in time, so it may run
+//! against a server whose clock goes on by itself, as long as it does not take that minute.
+//!
+//! What the suite cannot see: whether `Ok` survives the loss of power, what two processes do to
+//! one database, and what a connection that breaks in the middle of a call leaves behind. Those
+//! need a test of the store's own.
 
 mod history;
 mod rig;
@@ -83,7 +162,7 @@ impl<R> fmt::Debug for Case<R> {
     }
 }
 
-/// Makes every case that all stores must pass a test.
+/// Makes every case that all stores must pass a test: see [`conformance`](mod@crate::conformance).
 #[macro_export]
 macro_rules! conformance {
     ($(#[$attribute:meta])* async || $rig:expr) => {
@@ -91,7 +170,8 @@ macro_rules! conformance {
     };
 }
 
-/// Makes every case of [`Browse`](crate::browse::Browse) a test.
+/// Makes every case of [`Browse`](crate::browse::Browse) a test, like
+/// [`conformance!`](macro@crate::conformance).
 #[macro_export]
 macro_rules! browse_conformance {
     ($(#[$attribute:meta])* async || $rig:expr) => {
@@ -99,7 +179,8 @@ macro_rules! browse_conformance {
     };
 }
 
-/// Makes every case of [`Wake`](crate::wake::Wake) a test.
+/// Makes every case of [`Wake`](crate::wake::Wake) a test, like
+/// [`conformance!`](macro@crate::conformance).
 #[macro_export]
 macro_rules! wake_conformance {
     ($(#[$attribute:meta])* async || $rig:expr) => {
@@ -107,7 +188,8 @@ macro_rules! wake_conformance {
     };
 }
 
-/// Makes every case that needs [`Rig::clock`](crate::conformance::Rig::clock) a test.
+/// Makes every case that needs [`Rig::clock`](crate::conformance::Rig::clock) a test, like
+/// [`conformance!`](macro@crate::conformance).
 #[macro_export]
 macro_rules! clock_conformance {
     ($(#[$attribute:meta])* async || $rig:expr) => {

@@ -111,7 +111,8 @@ impl<S: Store> Run<S> {
                 }
                 if !matches!(reason, Refusal::Replay) {
                     // A store may leave the body out where it is not replayed.
-                    (without_answer(&mut record), without_answer(&mut found));
+                    without_answer(&mut record);
+                    without_answer(&mut found);
                 }
                 let (record, found) = (self.blur(Some(record)), self.blur(Some(found)));
                 assert_eq!(record, found, "{at}: the record that stands in the way");

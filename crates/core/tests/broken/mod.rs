@@ -7,6 +7,7 @@ mod browse;
 mod bug;
 mod rules;
 mod store;
+mod table;
 
 use std::collections::HashMap;
 use std::sync::atomic::AtomicUsize;

@@ -101,11 +101,8 @@ impl Broken {
         now: Timestamp,
     ) -> Judgement {
         let Some(record) = found else {
-            let invents = self.has(Bug::CompletionMakesRecords);
-            return match act {
-                Act::Complete(_) if invents => Judgement::Apply,
-                _ => Judgement::Fenced,
-            };
+            let invents = self.has(Bug::CompletionMakesRecords) && matches!(act, Act::Complete(_));
+            return if invents { Judgement::Apply } else { Judgement::Fenced };
         };
         let mut proof = *lease;
         proof.id = record.id;

@@ -15,8 +15,8 @@ use std::time::Duration;
 
 use oncekey_core::{
     Answer, Claim, Claimed, Class, Clock, Completion, Fingerprint, Headers, KeyId, Lease,
-    ManualClock, Origin, Owner, Places, Record, Renewal, Saved, Sent, State, Store, Timestamp,
-    Write,
+    ManualClock, Origin, Owner, Places, Record, Renewal, Saved, Sent, State, Store, StoreError,
+    Timestamp, Write,
 };
 
 use self::account::Account;
@@ -40,7 +40,7 @@ enum Step {
     },
     Purge,
     Advance(u32),
-    StepBack(u32),
+    Rewind(u32),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -49,8 +49,8 @@ enum Proof {
     Newest(u8),
     /// The one before that.
     Older(u8),
-    /// The newest lease of all, but with this owner's name on it.
-    Forged(u8),
+    /// The newest lease of all, but with the other owner's name on it.
+    Forged,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,6 +61,9 @@ enum Act {
     Release,
     Unknown,
 }
+
+const ACTS: [Act; 6] =
+    [Act::Renew, Act::Send, Act::Complete(0), Act::Complete(1), Act::Release, Act::Unknown];
 
 /// The store, and the account of what was seen of it.
 struct World {
@@ -74,6 +77,13 @@ struct World {
 /// Two worlds with the same face have the same future, as far as this search cares.
 type Face = (Option<String>, Vec<usize>, String);
 
+impl Step {
+    /// The two owners are alike, so one of them may as well be the one who begins.
+    fn is_by_the_first(self) -> bool {
+        matches!(self, Self::Claim { owner: 0, .. })
+    }
+}
+
 impl World {
     fn new((clock, store): (Arc<ManualClock>, Arc<dyn Store>)) -> Self {
         Self { clock, store, leases: [Vec::new(), Vec::new()], account: Account::default() }
@@ -85,7 +95,7 @@ impl World {
         match step {
             Step::Claim { owner, request, class, sent } => {
                 let claim = claim(owner, request, class, sent);
-                let claimed = at_once(self.store.claim(&claim)).unwrap();
+                let claimed = at_once(self.store.claim(&claim));
                 let mine = &mut self.leases[usize::from(owner)];
                 if let Claimed::Won { lease, .. } = &claimed
                     && mine.last().is_none_or(|last| last.fence != lease.fence)
@@ -109,19 +119,27 @@ impl World {
                 self.account.wrote(&lease, act, applied, (after.as_ref(), &completion), now);
             }
             Step::Purge => {
-                let purged = at_once(self.store.purge(9)).unwrap();
+                let purged = at_once(self.store.purge(9));
                 self.account.purged(purged, self.clock.now());
             }
             Step::Advance(units) => self.clock.advance(UNIT * units),
-            Step::StepBack(units) => self.clock.step_back(UNIT * units),
+            Step::Rewind(units) => self.clock.step_back(UNIT * units),
         }
+    }
+
+    /// Reads the record, and tries every proof that proves nothing: that leads nowhere, so it can
+    /// be tried in passing.
+    fn look_around(&mut self) {
         self.account.look(self.record().as_ref(), self.clock.now());
+        for proof in [Proof::Older(0), Proof::Older(1), Proof::Forged] {
+            ACTS.into_iter().for_each(|act| self.take(Step::Write { proof, act }));
+        }
     }
 
     fn write(&self, lease: &Lease, act: Act) -> bool {
         let write = match act {
             Act::Renew => {
-                let renewed = at_once(self.store.renew(&[*lease], UNIT)).unwrap();
+                let renewed = at_once(self.store.renew(&[*lease], UNIT));
                 return matches!(renewed[..], [Renewal::Until(_)]);
             }
             Act::Send => at_once(self.store.send(lease)),
@@ -129,29 +147,30 @@ impl World {
             Act::Release => at_once(self.store.release(lease)),
             Act::Unknown => at_once(self.store.unknown(lease)),
         };
-        write.unwrap() == Write::Applied
+        write == Write::Applied
     }
 
     fn lease(&self, proof: Proof) -> Option<Lease> {
         match proof {
             Proof::Newest(owner) => self.leases[usize::from(owner)].last().copied(),
             Proof::Older(owner) => self.leases[usize::from(owner)].iter().rev().nth(1).copied(),
-            Proof::Forged(owner) => {
+            Proof::Forged => {
                 let newest = self.leases.iter().flatten().max_by_key(|lease| lease.fence)?;
-                Some(Lease { owner: Owner::from_bytes([owner; 16]), ..*newest })
+                let [name, ..] = *newest.owner.as_bytes();
+                Some(Lease { owner: Owner::from_bytes([1 - name; 16]), ..*newest })
             }
         }
     }
 
     fn record(&self) -> Option<Record> {
-        at_once(self.store.get(&KeyId::from_bytes([7; 32]))).unwrap()
+        at_once(self.store.get(&KeyId::from_bytes([7; 32])))
     }
 
     /// The record with its times relative to the clock, and the order of all fences.
     fn face(&self) -> Face {
         let now = self.clock.now().micros();
         let units = |time: Timestamp| {
-            let unit = i64::try_from(UNIT.as_micros()).unwrap();
+            let unit = i64::try_from(UNIT.as_micros()).expect("a minute fits");
             (time.micros() - now).div_euclid(unit).clamp(-9, 9)
         };
         let record = self.record();
@@ -168,8 +187,8 @@ impl World {
             format!("{state} {class:?} {owner:?} {:?}", fingerprint.digest()[0])
         });
         let fences = [record.map(|record| record.fence)].into_iter();
-        let proofs = [Proof::Newest(0), Proof::Newest(1), Proof::Older(0), Proof::Older(1)];
-        let leases = proofs.map(|proof| self.lease(proof).map(|lease| lease.fence));
+        let leases = [Proof::Newest(0), Proof::Newest(1)]
+            .map(|proof| self.lease(proof).map(|lease| lease.fence));
         let fences: Vec<_> = fences.chain(leases).chain([self.account.highest]).collect();
         let mut order = fences.clone();
         order.sort();
@@ -193,10 +212,15 @@ pub(crate) fn search(store: impl Fn() -> (Arc<ManualClock>, Arc<dyn Store>)) -> 
     let mut frontier: VecDeque<Vec<Step>> = VecDeque::from([Vec::new()]);
     // The shortest histories first, so that the one that is reported is a shortest.
     while let Some(path) = frontier.pop_front() {
-        for step in &steps {
+        for step in steps.iter().filter(|step| !path.is_empty() || step.is_by_the_first()) {
             let mut longer = path.clone();
             longer.push(*step);
-            let played = catch_unwind(AssertUnwindSafe(|| play(&longer, store())));
+            let played = catch_unwind(AssertUnwindSafe(|| {
+                let mut world = World::new(store());
+                longer.iter().for_each(|step| world.take(*step));
+                world.look_around();
+                world.face()
+            }));
             let face = played.unwrap_or_else(|broken| {
                 let said = broken.downcast_ref::<String>().map(String::as_str);
                 let said = said.or(broken.downcast_ref::<&str>().copied()).unwrap_or("a panic");
@@ -210,15 +234,9 @@ pub(crate) fn search(store: impl Fn() -> (Arc<ManualClock>, Arc<dyn Store>)) -> 
     seen.len()
 }
 
-fn play(history: &[Step], store: (Arc<ManualClock>, Arc<dyn Store>)) -> Face {
-    let mut world = World::new(store);
-    history.iter().for_each(|step| world.take(*step));
-    world.face()
-}
-
 fn steps() -> Vec<Step> {
     let mut steps =
-        vec![Step::Advance(1), Step::Advance(2), Step::Advance(6), Step::StepBack(2), Step::Purge];
+        vec![Step::Advance(1), Step::Advance(2), Step::Advance(6), Step::Rewind(2), Step::Purge];
     for owner in 0..2 {
         for (request, class, sent) in [
             (0, Class::Once, Sent::No),
@@ -229,11 +247,7 @@ fn steps() -> Vec<Step> {
         ] {
             steps.push(Step::Claim { owner, request, class, sent });
         }
-        let acts =
-            [Act::Renew, Act::Send, Act::Complete(0), Act::Complete(1), Act::Release, Act::Unknown];
-        for proof in [Proof::Newest(owner), Proof::Older(owner), Proof::Forged(owner)] {
-            steps.extend(acts.map(|act| Step::Write { proof, act }));
-        }
+        steps.extend(ACTS.map(|act| Step::Write { proof: Proof::Newest(owner), act }));
     }
     steps
 }
@@ -259,9 +273,9 @@ fn completion(number: u8) -> Completion {
 }
 
 /// The stores that are searched never wait, so their futures need no runtime.
-fn at_once<T>(future: impl Future<Output = T>) -> T {
+fn at_once<T>(future: impl Future<Output = Result<T, StoreError>>) -> T {
     match std::pin::pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
-        Poll::Ready(value) => value,
+        Poll::Ready(value) => value.expect("a decision is not an error"),
         Poll::Pending => panic!("this store should never wait"),
     }
 }

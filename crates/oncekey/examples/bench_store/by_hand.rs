@@ -13,6 +13,7 @@ use oncekey::core::{
     Answer, Claim, Clock as _, Completion, Fence, KeyId, Lease, Outcome, StateKind, Timestamp,
 };
 use oncekey::store::sqlite::migration_sql;
+use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags, params};
 
 use crate::Result;
@@ -125,7 +126,7 @@ impl ByHand {
         for (name, value) in PRAGMAS {
             connection.pragma_update(None, name, value)?;
         }
-        connection.set_prepared_statement_cache_capacity(64);
+        keep_statements(&connection)?;
         if is_new {
             connection.execute_batch(&migration_sql())?;
         }
@@ -275,6 +276,7 @@ pub(crate) fn open_reader(path: &Path) -> Result<Connection> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let connection = Connection::open_with_flags(path, flags)?;
     connection.pragma_update(None, "query_only", true)?;
+    keep_statements(&connection)?;
     Ok(connection)
 }
 
@@ -291,6 +293,12 @@ pub(crate) fn read(connection: &Connection, id: &KeyId) -> rusqlite::Result<usiz
         }
     }
     Ok(bytes)
+}
+
+/// Has every statement compiled once, as the store does.
+fn keep_statements(connection: &Connection) -> rusqlite::Result<()> {
+    connection.set_prepared_statement_cache_capacity(64);
+    connection.set_db_config(DbConfig::SQLITE_DBCONFIG_ENABLE_QPSG, true).map(drop)
 }
 
 /// The number that the key maps hold for a key id: its first eight bytes.

@@ -62,6 +62,12 @@ pub(super) fn from_sqlite(error: rusqlite::Error) -> StoreError {
             "the database file is damaged: run `PRAGMA integrity_check`, restore a backup or \
              recover it with the sqlite3 program",
         ),
+        // No statement of ours breaks a constraint on sound tables.
+        Some(ErrorCode::ConstraintViolation) => (
+            ErrorKind::Corrupt,
+            "the tables of the database file contradict each other: restore a backup, or remove \
+             the damaged rows by hand",
+        ),
         Some(ErrorCode::NotADatabase) => (
             ErrorKind::Unsuitable,
             "the file is not a SQLite database (or is encrypted): give another path",

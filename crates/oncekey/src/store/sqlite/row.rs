@@ -8,7 +8,8 @@ use oncekey_core::{
     Answer, Class, Fence, Fingerprint, KeyId, Origin, Owner, Places, Record, Saved, Sent, State,
     StateKind, Timestamp, Tombstone,
 };
-use rusqlite::{Row, types::FromSql};
+use rusqlite::Row;
+use rusqlite::types::{FromSql, ValueRef};
 
 use super::error::Failure;
 
@@ -74,6 +75,9 @@ pub(super) fn read(row: &Row<'_>) -> Result<Found, Failure> {
         return Err(Failure::Damaged("its claim does not fit its seal"));
     }
     let is_done = record.state.kind() == StateKind::Done;
+    if !is_done && row.get_ref(18)? != ValueRef::Null {
+        return Err(Failure::Damaged("it has an answer, but is not done"));
+    }
     let pieces = if is_done { get::<u32>(row, 25)? } else { 0 };
     let answer_seal = if is_done { Some(Seal::from_bytes(array(row, 23)?)) } else { None };
     let found = Found { row: get(row, 0)?, record, pieces, answer_seal };
@@ -92,6 +96,9 @@ pub(super) fn standing(row: &Row<'_>, first: usize) -> Result<Standing, Failure>
         StateKind::Unknown => Phase::Unknown,
         StateKind::Parked => Phase::Parked,
     };
+    if !matches!(phase, Phase::Done(_)) && row.get_ref(first + 5)? != ValueRef::Null {
+        return Err(Failure::Damaged("it has an answer, but is not done"));
+    }
     let owner = Owner::from_bytes(array(row, first + 3)?);
     Ok(Standing { fence: fence(get(row, first + 2)?)?, owner, phase })
 }
@@ -116,13 +123,17 @@ fn state(row: &Row<'_>) -> Result<State, Failure> {
         StateKind::Running => Ok(State::Running { until: at, sent: sent(byte(row, 7)?)? }),
         StateKind::Unknown => Ok(State::Unknown { since: at }),
         StateKind::Parked => Ok(State::Parked { since: at }),
-        StateKind::Done => Ok(State::Done {
-            at,
-            expires: Timestamp::from_micros(get(row, 18)?),
-            forget: Timestamp::from_micros(get(row, 19)?),
-            outcome: Outcome::from_bytes(array(row, 22)?),
-            answer: answer(row)?,
-        }),
+        StateKind::Done => {
+            let expires = Timestamp::from_micros(get(row, 18)?);
+            let forget = Timestamp::from_micros(get(row, 19)?);
+            // The times are not sealed, but this much is known of them. So no wrong `forget` lets
+            // work run again whose answer would still be replayed.
+            if forget < expires {
+                return Err(Failure::Damaged("it is forgotten before it expires"));
+            }
+            let outcome = Outcome::from_bytes(array(row, 22)?);
+            Ok(State::Done { at, expires, forget, outcome, answer: answer(row)? })
+        }
     }
 }
 

@@ -8,6 +8,7 @@
 
 use rusqlite::{Connection, OptionalExtension, params};
 
+use super::error::Failure;
 use super::verbs::Ledger;
 
 /// How many keys the small map holds before any are moved: four megabytes of index, which stays
@@ -50,10 +51,12 @@ impl Default for Sweep {
     }
 }
 
-pub(super) fn read_ledger(connection: &Connection) -> rusqlite::Result<Ledger> {
+pub(super) fn read_ledger(connection: &Connection) -> Result<Ledger, Failure> {
     connection
         .prepare_cached(READ)?
         .query_row([], |row| Ok(Ledger { fence: row.get(0)?, fresh: row.get(1)? }))
+        .optional()?
+        .ok_or(Failure::Damaged("the highest fence that was granted is gone"))
 }
 
 pub(super) fn write_ledger(

@@ -16,22 +16,23 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 use super::error::Failure;
 use super::row::{self, Found};
 
-/// Finds a record with everything that belongs to it. Two probes, one in each key map.
+/// Finds a record with everything that belongs to it. Two probes, one in each key map. What the
+/// maps name and is not there, or is not what they name, is damage and not an absent key: so nothing
+/// is filtered here.
 const GET: &str = "
     SELECT {columns}
     FROM (SELECT record FROM oncekey_fresh WHERE hash = ?1
           UNION ALL SELECT record FROM oncekey_settled WHERE hash = ?1) AS m
-    JOIN oncekey_records AS r ON r.id = m.record
-    LEFT JOIN oncekey_answers AS a ON a.record = r.id
-    WHERE r.key_id = ?2";
+    LEFT JOIN oncekey_records AS r ON r.id = m.record
+    LEFT JOIN oncekey_answers AS a ON a.record = r.id";
 
-/// Finds what a write is judged by. The outcome is a second, rarer look.
+/// Finds what a write is judged by.
 const STANDING: &str = "
     SELECT r.id, r.format, r.state, r.fence, r.owner, r.sent, a.outcome
     FROM (SELECT record FROM oncekey_fresh WHERE hash = ?1
           UNION ALL SELECT record FROM oncekey_settled WHERE hash = ?1) AS m
     JOIN oncekey_records AS r ON r.id = m.record
-    LEFT JOIN oncekey_answers AS a ON a.record = r.id AND r.state = 51
+    LEFT JOIN oncekey_answers AS a ON a.record = r.id
     WHERE r.key_id = ?2";
 
 const CLAIM_NEW: &str = "
@@ -63,9 +64,10 @@ const GET_PIECES: &str =
     "SELECT bytes FROM oncekey_pieces WHERE record = ?1 AND fence = ?2 ORDER BY part";
 
 const DUE: &str = "
-    SELECT a.record, a.forget, a.status, a.outcome, r.key_id, r.fence, r.owner
+    SELECT a.record, a.expires, a.forget, a.status, a.not_kept, a.outcome, a.seal,
+        r.key_id, r.fence, r.owner, r.state
     FROM oncekey_answers AS a JOIN oncekey_records AS r ON r.id = a.record
-    WHERE a.due <= ?1 ORDER BY a.due LIMIT ?2";
+    WHERE a.due <= ?1 ORDER BY a.due";
 
 const STRIP: &str = "
     UPDATE oncekey_answers SET due = forget, not_kept = ?2, seal = ?3, headers = x'',
@@ -104,6 +106,21 @@ pub(super) struct Ledger {
     pub(super) fence: i64,
     /// How many keys are in the small map.
     pub(super) fresh: i64,
+}
+
+impl Ledger {
+    /// The next fence. One that does not rise cannot be granted: the ledger is damaged, because no
+    /// clock counts microseconds up to the end of the numbers.
+    fn next_fence(self, now: Timestamp) -> Result<Fence, Failure> {
+        const WRONG: Failure = Failure::Damaged("the highest fence that was granted");
+        // Zero is what a new file begins with.
+        let previous = match self.fence {
+            0 => None,
+            number => Some(Fence::from_number(number).ok_or(WRONG)?),
+        };
+        let next = Fence::next(previous, now);
+        if previous < Some(next) { Ok(next) } else { Err(WRONG) }
+    }
 }
 
 impl PreparedClaim {
@@ -174,7 +191,7 @@ fn grant_anew(
     now: Timestamp,
 ) -> Result<Lease, Failure> {
     let PreparedClaim { claim, places, seal } = prepared;
-    let fence = Fence::next(Fence::from_number(ledger.fence), now);
+    let fence = ledger.next_fence(now)?;
     let lease = Lease { id: claim.id, fence, owner: claim.owner, until: now.after(claim.lease) };
     let columns = params![
         claim.id.as_bytes(),
@@ -336,34 +353,60 @@ type Due = (Lease, i64, Timestamp, Option<u16>, Outcome);
 
 fn due(connection: &Connection, limit: usize, now: Timestamp) -> Result<Vec<Due>, Failure> {
     let mut statement = connection.prepare_cached(DUE)?;
-    let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-    let mut rows = statement.query([now.micros(), limit])?;
+    let mut rows = statement.query([now.micros()])?;
     let mut due = Vec::new();
-    while let Some(row) = rows.next()? {
+    while due.len() < limit
+        && let Some(row) = rows.next()?
+    {
         // A damaged row stays for people to look at, and must not keep the others from going.
         due.extend(read_due(row, now));
     }
     Ok(due)
 }
 
+/// `None` if the row is not what was written, as far as can be told without reading the answer.
 fn read_due(row: &Row<'_>, now: Timestamp) -> Option<Due> {
+    let moment = |column| row.get(column).ok().map(Timestamp::from_micros);
+    let (expires, forget_at) = (moment(1)?, moment(2)?);
+    let (status, not_kept): (Option<u16>, u8) = (row.get(3).ok()?, row.get(4).ok()?);
+    let given = Outcome::from_bytes(row.get(5).ok()?);
     let lease = Lease {
-        id: KeyId::from_bytes(row.get(4).ok()?),
-        fence: Fence::from_number(row.get(5).ok()?)?,
-        owner: Owner::from_bytes(row.get(6).ok()?),
+        id: KeyId::from_bytes(row.get(7).ok()?),
+        fence: Fence::from_number(row.get(8).ok()?)?,
+        owner: Owner::from_bytes(row.get(9).ok()?),
         until: now,
     };
-    let forget_at = Timestamp::from_micros(row.get(1).ok()?);
-    let outcome = Outcome::from_bytes(row.get(3).ok()?);
-    Some((lease, row.get(0).ok()?, forget_at, row.get(2).ok()?, outcome))
+    let stands = match not_kept {
+        0 => given,
+        code => {
+            let reason = NotKept::from_code(code)?;
+            Answer::Tombstone(Tombstone { status, reason }).outcome()
+        }
+    };
+    let sound = expires <= now
+        && expires <= forget_at
+        && row.get(10) == Ok(StateKind::Done.code())
+        && row.get(6).map(Seal::from_bytes) == Ok(Seal::of_answer(&lease, &given, &stands));
+    sound.then_some((lease, row.get(0).ok()?, forget_at, status, given))
 }
 
 /// Reads a record and, if its body is in pieces, leaves it there.
 pub(super) fn find(connection: &Connection, id: &KeyId) -> Result<Option<Found>, Failure> {
     // Formatted once per connection and text: the cache is keyed by the statement itself.
     let mut statement = connection.prepare_cached(get_statement())?;
-    let mut rows = statement.query(params![row::hash_of(id), id.as_bytes()])?;
-    rows.next()?.map(row::read).transpose()
+    let hash = row::hash_of(id);
+    let mut rows = statement.query([hash])?;
+    while let Some(row) = rows.next()? {
+        let found = row::read(row)?;
+        if found.record.id == *id {
+            return Ok(Some(found));
+        }
+        // Two digests may begin with the same eight bytes. Nothing else may be found here.
+        if row::hash_of(&found.record.id) != hash {
+            return Err(Failure::Damaged("the key map names the record of another key"));
+        }
+    }
+    Ok(None)
 }
 
 /// Reads the pieces that a record may still lack and checks the whole.
