@@ -110,10 +110,10 @@ impl Default for Page {
 }
 
 impl Page {
-    /// The limit that applies.
+    /// The limit that applies: at least one, because an empty page would look like the end.
     #[must_use]
     pub fn bounded_limit(&self) -> usize {
-        self.limit.min(MAX_PAGE)
+        self.limit.clamp(1, MAX_PAGE)
     }
 }
 

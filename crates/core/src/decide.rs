@@ -183,6 +183,18 @@ impl From<&Record> for Standing {
     }
 }
 
+impl Grant {
+    /// When the generation began that an attempt under this grant belongs to: a takeover goes on
+    /// with the one that it found, any other new attempt begins one.
+    #[must_use]
+    pub fn created(self, found: Option<&Record>, now: Timestamp) -> Timestamp {
+        match (self, found) {
+            (Self::Again | Self::TakenOver, Some(record)) => record.created,
+            (Self::Again | Self::TakenOver, None) | (Self::Fresh | Self::Reused, _) => now,
+        }
+    }
+}
+
 impl Decision {
     /// The word for it in logs and metrics.
     #[must_use]

@@ -82,8 +82,9 @@ impl Store for MemoryStore {
                 let lease = table.extend(held, now.after(claim.lease));
                 Ok(Claimed::Won { lease, grant: Grant::Again })
             }
-            (Decision::Run(grant), _) => {
-                let lease = table.grant(claim, now);
+            (Decision::Run(grant), found) => {
+                let created = grant.created(found, now);
+                let lease = table.grant(claim, created, now);
                 Ok(Claimed::Won { lease, grant })
             }
             (Decision::Refuse(_), None) => unreachable!("a refusal is about a record"),
@@ -219,7 +220,7 @@ impl Wake for MemoryStore {
 
 impl Table {
     /// Writes a new attempt over whatever stands there.
-    fn grant(&mut self, claim: &Claim, now: Timestamp) -> Lease {
+    fn grant(&mut self, claim: &Claim, created: Timestamp, now: Timestamp) -> Lease {
         let fence = Fence::next(self.highest, now);
         self.highest = Some(fence);
         let lease =
@@ -231,7 +232,7 @@ impl Table {
             owner: claim.owner,
             fingerprint: claim.fingerprint,
             class: claim.class,
-            created: now,
+            created,
             origin: claim.origin.clone(),
             places: claim.places.clone(),
             state: State::Running { until: lease.until, sent: claim.sent },

@@ -27,7 +27,8 @@ pub struct Record {
     /// The effect class under which the newest attempt was claimed. What was sent under one class
     /// is judged by that class, even if the route's configuration has changed since.
     pub class: Class,
-    /// When this generation of the key was first claimed, by the store's clock.
+    /// When this generation of the key was first claimed, by the store's clock. A takeover does
+    /// not change it.
     pub created: Timestamp,
     /// Where the request came from, for people.
     pub origin: Origin,

@@ -61,8 +61,8 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// The decision is exactly [`decide`](crate::decide()) on the record found, in the same atomic
     /// step as the write that it leads to. On [`Claimed::Won`] a record that carries the caller's
     /// owner token is durable: there is no other way to own a key. On a grant other than
-    /// [`Grant::Again`] the record is written anew from the claim with a higher fence; on `Again`
-    /// only the lease is extended.
+    /// [`Grant::Again`] the record is written anew from the claim with a higher fence, and with the
+    /// time that [`Grant::created`] says; on `Again` only the lease is extended.
     async fn claim(&self, claim: &Claim) -> Result<Claimed, StoreError>;
 
     /// Extends leases, from now, and says for each whether it is still held.
@@ -104,8 +104,8 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Removes finished records whose time is over, at most `limit` of them.
     ///
     /// Only done records: running, unknown and parked ones never expire. Records past `forget` are
-    /// removed; of those past `expires` the answer is stripped and a tombstone
-    /// ([`NotKept::Expired`](crate::saved::NotKept::Expired)) stays. Costs time in proportion to
+    /// removed; of those past `expires` the answer, or the tombstone that stood for it, makes way
+    /// for a tombstone that says [`NotKept::Expired`](crate::saved::NotKept::Expired). Costs time in proportion to
     /// what it removes. A purge that races a claim leads to a replay or to a fresh run, never to
     /// an error or to two owners.
     async fn purge(&self, limit: usize) -> Result<Purged, StoreError>;
@@ -219,7 +219,8 @@ pub enum Claimed {
         /// Why not.
         refusal: Refusal,
         /// The record that stands in the way. For [`Refusal::Replay`] it holds the answer; for
-        /// any other refusal a store may leave the saved body out.
+        /// any other refusal a store may leave the body of a saved answer empty, and save itself
+        /// reading it.
         record: Box<Record>,
         /// The store's clock at the decision, by which ages and times to live are told.
         now: Timestamp,

@@ -51,7 +51,7 @@ impl Table {
     }
 
     /// Writes a new attempt over whatever stands there.
-    fn grant(&mut self, claim: &Claim, now: Timestamp) -> Lease {
+    fn grant(&mut self, claim: &Claim, created: Timestamp, now: Timestamp) -> Lease {
         let fence = Fence::next(self.highest, now);
         self.highest = Some(fence);
         let record = Record {
@@ -60,7 +60,7 @@ impl Table {
             owner: claim.owner,
             fingerprint: claim.fingerprint,
             class: claim.class,
-            created: now,
+            created,
             origin: claim.origin.clone(),
             places: claim.places.clone(),
             state: State::Running { until: now.after(claim.lease), sent: claim.sent },
@@ -101,7 +101,10 @@ impl Store for SmallStore {
                 table.extend(&lease, lease.until);
                 Ok(Claimed::Won { lease, grant: Grant::Again })
             }
-            (Decision::Run(grant), _) => Ok(Claimed::Won { lease: table.grant(claim, now), grant }),
+            (Decision::Run(grant), found) => {
+                let created = grant.created(found, now);
+                Ok(Claimed::Won { lease: table.grant(claim, created, now), grant })
+            }
             (Decision::Refuse(_), None) => unreachable!("a refusal is about a record"),
         }
     }

@@ -21,6 +21,23 @@ impl Clock for SystemClock {
     }
 }
 
+/// Measures how long something takes, by a clock that never steps.
+#[cfg(feature = "sqlite")]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stopwatch(std::time::Instant);
+
+#[cfg(feature = "sqlite")]
+impl Stopwatch {
+    #[expect(clippy::disallowed_methods, reason = "this is the one place")]
+    pub(crate) fn start() -> Self {
+        Self(std::time::Instant::now())
+    }
+
+    pub(crate) fn elapsed(self) -> std::time::Duration {
+        self.0.elapsed()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -126,13 +126,13 @@ impl<S: Store> Run<S> {
                 // Whether a forgotten record was still there is the store's business.
                 let anew = expected == Grant::Reused && grant == Grant::Fresh;
                 assert!(grant == expected || anew, "{at}: {grant:?} instead of {expected:?}");
-                self.grant(claim, lease, at);
+                self.grant(claim, lease, expected, at);
             }
             (claimed, expected, _) => panic!("{at}: {claimed:?} instead of {expected:?}"),
         }
     }
 
-    fn grant(&mut self, claim: &Claim, lease: Lease, at: &str) {
+    fn grant(&mut self, claim: &Claim, lease: Lease, grant: Grant, at: &str) {
         let now = self.now();
         let earlier = self.granted.entry(claim.id).or_default();
         let highest = earlier.iter().map(|lease| lease.fence).max();
@@ -148,7 +148,7 @@ impl<S: Store> Run<S> {
             owner: claim.owner,
             fingerprint: claim.fingerprint,
             class: claim.class,
-            created: now,
+            created: grant.created(self.records.get(&claim.id), now),
             origin: claim.origin.clone(),
             places: claim.places.clone(),
             state: State::Running { until, sent: claim.sent },

@@ -90,7 +90,7 @@ impl Broken {
             owner: claim.owner,
             fingerprint: claim.fingerprint,
             class: claim.class,
-            created: now,
+            created: grant.created(found, now),
             origin,
             places: claim.places.clone(),
             state: State::Running { until, sent },

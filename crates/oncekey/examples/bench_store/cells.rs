@@ -149,6 +149,23 @@ fn prepare(verb: Verb, setting: &Setting, path: &Path) -> Result<Vec<Held>> {
     Ok(held)
 }
 
+/// What all callers of a store share.
+#[derive(Debug)]
+struct Shared {
+    verb: Verb,
+    callers: usize,
+    store: SqliteStore,
+    work: Work,
+    completion: Completion,
+    held: Vec<Held>,
+    /// Made beforehand: making a claim takes a tenth of the time of a replay. With another owner
+    /// than the first, as a retry has.
+    retries: Vec<Claim>,
+    /// Of the contended keys: how many were asked for, and how many won.
+    asked: AtomicUsize,
+    won: AtomicUsize,
+}
+
 fn with_store(
     runtime: &Runtime,
     verb: Verb,
@@ -156,53 +173,72 @@ fn with_store(
     path: &Path,
     held: Vec<Held>,
 ) -> Result<Sample> {
-    let store = Arc::new(SqliteStore::open(path)?);
-    let work = Arc::new(Work::new(setting.seed));
-    let completion = Arc::new(work::completion());
-    let Setting { callers, span, .. } = *setting;
-    let held = Arc::new(held);
-    // Made beforehand: making a claim takes a tenth of the time of a replay. With another owner
-    // than the first, as a retry has.
-    let retries = if verb == Verb::Replay { 0..REPLAYED } else { 0..0 };
-    let retries: Vec<_> = retries.map(|number| work.claim(number, number + REPLAYED)).collect();
-    let retries = Arc::new(retries);
-    let won = Arc::new(AtomicUsize::new(0));
-    let asked = Arc::new(AtomicUsize::new(0));
+    let Setting { callers, span, seed, .. } = *setting;
+    let work = Work::new(seed);
+    let retries = if verb == Verb::Replay { REPLAYED } else { 0 };
+    let shared = Arc::new(Shared {
+        verb,
+        callers,
+        store: SqliteStore::open(path)?,
+        retries: (0..retries).map(|number| work.claim(number, number + REPLAYED)).collect(),
+        work,
+        completion: work::completion(),
+        held,
+        asked: AtomicUsize::new(0),
+        won: AtomicUsize::new(0),
+    });
     let call = {
-        let (store, won, asked) = (Arc::clone(&store), Arc::clone(&won), Arc::clone(&asked));
-        move |ticket: usize| {
-            let (store, work, held) = (Arc::clone(&store), Arc::clone(&work), Arc::clone(&held));
-            let (completion, retries) = (Arc::clone(&completion), Arc::clone(&retries));
-            let (won, asked) = (Arc::clone(&won), Arc::clone(&asked));
-            async move {
-                match verb {
-                    Verb::Claim => drop(claim(&store, &work, ticket).await),
-                    Verb::Complete => {
-                        let Some(Held { lease, .. }) = held.get(ticket) else { return Next::Dry };
-                        complete(&store, lease, &completion).await;
-                    }
-                    Verb::Pair => {
-                        let lease = claim(&store, &work, ticket).await;
-                        complete(&store, &lease, &completion).await;
-                    }
-                    Verb::Replay => replay(&store, &retries[pick(ticket, REPLAYED)]).await,
-                    Verb::Contended => {
-                        let key = ticket / callers;
-                        asked.fetch_max(key + 1, Ordering::Relaxed);
-                        let claimed = store.claim(&work.claim(key, ticket)).await;
-                        if let Claimed::Won { .. } = claimed.expect("the store answers") {
-                            won.fetch_add(1, Ordering::Relaxed);
-                        }
-                    }
-                }
-                Next::More
-            }
+        let shared = Arc::clone(&shared);
+        move |ticket| {
+            let shared = Arc::clone(&shared);
+            async move { shared.call(ticket).await }
         }
     };
     let sample = runtime.block_on(drive(callers, span, call));
+    let Shared { asked, won, .. } = &*shared;
     assert_eq!(won.load(Ordering::Relaxed), asked.load(Ordering::Relaxed), "one owner per key");
-    drop(store);
     Ok(sample)
+}
+
+impl Shared {
+    async fn call(&self, ticket: usize) -> Next {
+        match self.verb {
+            Verb::Claim => drop(claim(&self.store, &self.work, ticket).await),
+            Verb::Complete => {
+                let Some(Held { lease, .. }) = self.held.get(ticket) else { return Next::Dry };
+                self.complete(lease).await;
+            }
+            Verb::Pair => {
+                let lease = claim(&self.store, &self.work, ticket).await;
+                self.complete(&lease).await;
+            }
+            Verb::Replay => self.replay(&self.retries[pick(ticket, REPLAYED)]).await,
+            Verb::Contended => self.contend(ticket / self.callers, ticket).await,
+        }
+        Next::More
+    }
+
+    async fn complete(&self, lease: &Lease) {
+        let write = self.store.complete(lease, &self.completion).await;
+        let write = write.expect("the store answers");
+        assert_eq!(write, Write::Applied, "nobody else completes this key");
+    }
+
+    async fn replay(&self, retry: &Claim) {
+        match self.store.claim(retry).await.expect("the store answers") {
+            Claimed::Lost { refusal: Refusal::Replay, .. } => {}
+            Claimed::Lost { refusal, .. } => panic!("no replay: {refusal:?}"),
+            Claimed::Won { grant, .. } => panic!("a finished key was run again: {grant:?}"),
+        }
+    }
+
+    async fn contend(&self, key: usize, owner: usize) {
+        self.asked.fetch_max(key + 1, Ordering::Relaxed);
+        let claimed = self.store.claim(&self.work.claim(key, owner)).await;
+        if let Claimed::Won { .. } = claimed.expect("the store answers") {
+            self.won.fetch_add(1, Ordering::Relaxed);
+        }
+    }
 }
 
 /// Claims a new key, which must succeed.
@@ -210,19 +246,6 @@ pub(crate) async fn claim(store: &SqliteStore, work: &Work, number: usize) -> Le
     match store.claim(&work.claim(number, number)).await.expect("the store answers") {
         Claimed::Won { lease, .. } => lease,
         Claimed::Lost { refusal, .. } => panic!("a new key was refused: {refusal:?}"),
-    }
-}
-
-async fn complete(store: &SqliteStore, lease: &Lease, completion: &Completion) {
-    let write = store.complete(lease, completion).await.expect("the store answers");
-    assert_eq!(write, Write::Applied, "nobody else completes this key");
-}
-
-async fn replay(store: &SqliteStore, retry: &Claim) {
-    match store.claim(retry).await.expect("the store answers") {
-        Claimed::Lost { refusal: Refusal::Replay, .. } => {}
-        Claimed::Lost { refusal, .. } => panic!("no replay: {refusal:?}"),
-        Claimed::Won { grant, .. } => panic!("a finished key was run again: {grant:?}"),
     }
 }
 

@@ -49,14 +49,16 @@ CREATE TABLE oncekey_answers (
 CREATE INDEX oncekey_answers_due ON oncekey_answers (due);
 
 -- Pieces of large bodies. They are written before, and referred to only by, the completion; those
--- of an attempt that never completed go with its record or with the next attempt.
+-- of an attempt that never completed go with its record or with the next attempt. The outcome is
+-- the digest of the whole answer: if an owner gives up on one answer and completes with another,
+-- or does both at once, their pieces do not mix.
 CREATE TABLE oncekey_pieces (
-    id     INTEGER PRIMARY KEY,
-    record INTEGER NOT NULL,
-    fence  INTEGER NOT NULL,
-    part   INTEGER NOT NULL,
-    bytes  BLOB    NOT NULL,
-    UNIQUE (record, fence, part)
+    id      INTEGER PRIMARY KEY,
+    record  INTEGER NOT NULL,
+    outcome BLOB    NOT NULL,
+    part    INTEGER NOT NULL,
+    bytes   BLOB    NOT NULL,
+    UNIQUE (record, outcome, part)
 ) STRICT;
 
 -- From key ids to records, by the first eight bytes of the digest; whoever looks up compares the

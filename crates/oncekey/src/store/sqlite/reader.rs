@@ -22,8 +22,15 @@ pub(super) struct Readers(Arc<Pool>);
 struct Pool {
     path: PathBuf,
     connections: Vec<Mutex<Connection>>,
-    next: AtomicUsize,
 }
+
+thread_local! {
+    /// The connection that this thread tries first. Always the same one, so that its pages and
+    /// statements stay in the cache of the core that the thread runs on.
+    static FIRST: usize = NEXT.fetch_add(1, Ordering::Relaxed);
+}
+
+static NEXT: AtomicUsize = AtomicUsize::new(0);
 
 impl Readers {
     pub(super) fn open(path: &Path) -> Result<Self, StoreError> {
@@ -31,8 +38,7 @@ impl Readers {
         let count = std::thread::available_parallelism().map_or(4, usize::from).clamp(2, 16);
         let open = |_| schema::open_reader(path).map(Mutex::new);
         let connections = (0..count).map(open).collect::<Result<_, _>>()?;
-        let next = AtomicUsize::new(0);
-        Ok(Self(Arc::new(Pool { path: path.to_owned(), connections, next })))
+        Ok(Self(Arc::new(Pool { path: path.to_owned(), connections })))
     }
 
     /// Reads on this thread. `read` must be short.
@@ -65,7 +71,7 @@ impl Readers {
 
 impl Pool {
     fn connection(&self) -> MutexGuard<'_, Connection> {
-        let first = self.next.fetch_add(1, Ordering::Relaxed);
+        let first = FIRST.with(|first| *first);
         for offset in 0..self.connections.len() {
             let candidate = &self.connections[first.wrapping_add(offset) % self.connections.len()];
             if let Ok(free) = candidate.try_lock() {

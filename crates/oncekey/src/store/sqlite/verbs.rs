@@ -9,7 +9,7 @@ use oncekey_core::seal::{RECORD_FORMAT, Seal};
 use oncekey_core::store::{Purged, Times};
 use oncekey_core::{
     Answer, Claim, Claimed, Completion, Fence, Grant, KeyId, Lease, Owner, Renewal, Sent,
-    StateKind, Timestamp, Tombstone, Write,
+    State, StateKind, Timestamp, Tombstone, Write,
 };
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
@@ -57,11 +57,11 @@ const COMPLETE: &str = "
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)";
 
 const PUT_PIECE: &str = "
-    INSERT INTO oncekey_pieces (record, fence, part, bytes) VALUES (?1, ?2, ?3, ?4)
-    ON CONFLICT (record, fence, part) DO UPDATE SET bytes = excluded.bytes";
+    INSERT INTO oncekey_pieces (record, outcome, part, bytes) VALUES (?1, ?2, ?3, ?4)
+    ON CONFLICT (record, outcome, part) DO UPDATE SET bytes = excluded.bytes";
 
 const GET_PIECES: &str =
-    "SELECT bytes FROM oncekey_pieces WHERE record = ?1 AND fence = ?2 ORDER BY part";
+    "SELECT bytes FROM oncekey_pieces WHERE record = ?1 AND outcome = ?2 ORDER BY part";
 
 const DUE: &str = "
     SELECT a.record, a.expires, a.forget, a.status, a.not_kept, a.outcome, a.seal,
@@ -174,19 +174,18 @@ pub(super) fn claim(
             Ok(Claimed::Won { lease, grant: Grant::Again })
         }
         (Decision::Run(grant), found) => {
-            let lease =
-                grant_anew(connection, prepared, found.map(|found| found.row), ledger, now)?;
+            let lease = grant_anew(connection, prepared, (grant, found), ledger, now)?;
             Ok(Claimed::Won { lease, grant })
         }
         (Decision::Refuse(_), None) => unreachable!("a refusal is about a record"),
     }
 }
 
-/// Writes a new attempt, over the record in `row` if there is one.
+/// Writes a new attempt, over the record that was found if there is one.
 fn grant_anew(
     connection: &Connection,
     prepared: &PreparedClaim,
-    row: Option<i64>,
+    (grant, found): (Grant, Option<Found>),
     ledger: &mut Ledger,
     now: Timestamp,
 ) -> Result<Lease, Failure> {
@@ -202,7 +201,7 @@ fn grant_anew(
         claim.class.code(),
         claim.sent.code(),
         lease.until.micros(),
-        now.micros(),
+        grant.created(found.as_ref().map(|found| &found.record), now).micros(),
         claim.fingerprint.version(),
         claim.fingerprint.digest(),
         seal.as_bytes(),
@@ -212,7 +211,7 @@ fn grant_anew(
         claim.origin.route.as_bytes(),
         claim.origin.request.as_bytes(),
     ];
-    if let Some(row) = row {
+    if let Some(Found { row, .. }) = found {
         let columns = [columns, params![row]].concat();
         connection.prepare_cached(CLAIM_OVER)?.execute(&*columns)?;
         // Whatever an earlier generation or attempt has left behind.
@@ -295,7 +294,7 @@ pub(super) fn piece(
     bytes: &[u8],
 ) -> Result<Write, Failure> {
     write(connection, lease, Act::Complete(outcome), |row| {
-        let columns = params![row, lease.fence.number(), part, bytes];
+        let columns = params![row, outcome.as_bytes(), part, bytes];
         connection.prepare_cached(PUT_PIECE)?.execute(columns)?;
         Ok(())
     })
@@ -414,11 +413,14 @@ pub(super) fn whole(
     connection: &Connection,
     found: Found,
 ) -> Result<oncekey_core::Record, Failure> {
+    let State::Done { outcome, .. } = &found.record.state else {
+        return Ok(found.record);
+    };
     if found.pieces == 0 {
         return Ok(found.record);
     }
     let mut statement = connection.prepare_cached(GET_PIECES)?;
-    let mut rows = statement.query([found.row, found.record.fence.number()])?;
+    let mut rows = statement.query(params![found.row, outcome.as_bytes()])?;
     let mut body = Vec::new();
     while let Some(row) = rows.next()? {
         let piece = row.get_ref(0)?.as_blob().map_err(|_| Failure::Damaged("a piece"))?;

@@ -32,6 +32,7 @@ use super::error::{Failure, closed, from_sqlite};
 use super::schema::{self, Placement};
 use super::settle::{self, Sweep};
 use super::verbs::{self, Ledger, PreparedClaim, PreparedCompletion};
+use crate::clock::Stopwatch;
 
 /// Operations that may wait or be under way in one lane. Beyond it callers wait for a place, so
 /// memory stays bounded. Eight times the batch: the queue never runs dry behind a commit.
@@ -41,8 +42,8 @@ const MOST_OPERATIONS: usize = 256;
 /// The most bytes of bodies in one transaction, so that large answers do not delay the claims
 /// behind them by more than a few milliseconds.
 const MOST_BYTES: usize = 512 * 1024;
-/// How long the thread waits for callers that it has just answered to come back, before it
-/// commits without them. About the cost of one disk sync: waiting longer than that cannot pay.
+/// How long the thread waits for the next of the callers that it has just answered to come back,
+/// before it commits without the rest of them. A caller that works on is back within microseconds.
 const GATHER: Duration = Duration::from_micros(150);
 
 /// After how many operations the length of the log is looked at: about one page each, so the log
@@ -175,12 +176,19 @@ impl Drop for Writer {
 impl Thread {
     fn run(mut self, jobs: &mpsc::Receiver<Job>) {
         let mut waiting = VecDeque::new();
-        let mut expected = 0;
-        while gather(jobs, &mut waiting, expected) {
+        let (mut expected, mut patience) = (0, Duration::ZERO);
+        while gather(jobs, &mut waiting, expected, patience) {
             let batch = take_batch(&mut waiting);
-            expected = batch.len();
+            let done = batch.len();
+            let watch = Stopwatch::start();
             self.serve(batch);
-            self.checkpoint(expected);
+            // If they come, waiting saves a commit; if not, it has cost half a one.
+            patience = watch.elapsed() / 2;
+            // Those who came meanwhile and those who are back in a moment: counting both keeps
+            // callers from falling into two groups that take turns, each with its own commit.
+            waiting.extend(jobs.try_iter());
+            expected = (done + waiting.len()).min(MOST_OPERATIONS);
+            self.checkpoint(done);
         }
     }
 
@@ -327,9 +335,14 @@ impl Drop for Rollback<'_> {
 }
 
 /// Waits for work and takes what is there. Callers that were answered a moment ago are about to
-/// ask again: as long as fewer than half of them have, a commit would be for a few only, so it
-/// gives them a moment. Returns false when there will be no more work.
-fn gather(jobs: &mpsc::Receiver<Job>, waiting: &mut VecDeque<Job>, expected: usize) -> bool {
+/// ask again, and a commit for all of them costs hardly more than one for a few: so it gives them
+/// a moment, up to `patience` in all. Returns false when there will be no more work.
+fn gather(
+    jobs: &mpsc::Receiver<Job>,
+    waiting: &mut VecDeque<Job>,
+    expected: usize,
+    patience: Duration,
+) -> bool {
     if waiting.is_empty() {
         match jobs.recv() {
             Ok(job) => waiting.push_back(job),
@@ -337,8 +350,10 @@ fn gather(jobs: &mpsc::Receiver<Job>, waiting: &mut VecDeque<Job>, expected: usi
         }
     }
     waiting.extend(jobs.try_iter());
-    while waiting.len() * 2 < expected {
-        match jobs.recv_timeout(GATHER) {
+    let watch = Stopwatch::start();
+    while waiting.len() < expected {
+        let left = patience.saturating_sub(watch.elapsed());
+        match jobs.recv_timeout(left.min(GATHER)) {
             Ok(job) => waiting.push_back(job),
             Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => break,
         }
