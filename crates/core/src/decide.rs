@@ -193,6 +193,23 @@ impl Grant {
             (Self::Again | Self::TakenOver, None) | (Self::Fresh | Self::Reused, _) => now,
         }
     }
+
+    /// Whether work of this generation may have happened before an attempt under this grant.
+    ///
+    /// A takeover must not forget it: an attempt that itself sent nothing would otherwise be taken
+    /// for a generation in which nothing happened.
+    #[must_use]
+    pub fn earlier(self, found: Option<&Record>) -> Sent {
+        match (self, found.map(|record| &record.state)) {
+            (Self::Again | Self::TakenOver, Some(State::Running { sent, .. })) => *sent,
+            (Self::Again | Self::TakenOver, Some(State::Unknown { .. })) => Sent::Yes,
+            (
+                Self::Again | Self::TakenOver,
+                Some(State::Done { .. } | State::Parked { .. }) | None,
+            )
+            | (Self::Fresh | Self::Reused, _) => Sent::No,
+        }
+    }
 }
 
 impl Decision {

@@ -78,14 +78,14 @@ impl Store for MemoryStore {
                 Ok(Claimed::Lost { refusal, record: Box::new(record.clone()), now })
             }
             (Decision::Run(Grant::Again), Some(record)) => {
-                let held = record.lease();
+                let (held, earlier) = (record.lease(), Grant::Again.earlier(found));
                 let lease = table.extend(held, now.after(claim.lease));
-                Ok(Claimed::Won { lease, grant: Grant::Again })
+                Ok(Claimed::Won { lease, grant: Grant::Again, earlier })
             }
             (Decision::Run(grant), found) => {
-                let created = grant.created(found, now);
-                let lease = table.grant(claim, created, now);
-                Ok(Claimed::Won { lease, grant })
+                let (created, earlier) = (grant.created(found, now), grant.earlier(found));
+                let lease = table.grant(claim, created, earlier, now);
+                Ok(Claimed::Won { lease, grant, earlier })
             }
             (Decision::Refuse(_), None) => unreachable!("a refusal is about a record"),
         }
@@ -220,7 +220,7 @@ impl Wake for MemoryStore {
 
 impl Table {
     /// Writes a new attempt over whatever stands there.
-    fn grant(&mut self, claim: &Claim, created: Timestamp, now: Timestamp) -> Lease {
+    fn grant(&mut self, claim: &Claim, created: Timestamp, earlier: Sent, now: Timestamp) -> Lease {
         let fence = Fence::next(self.highest, now);
         self.highest = Some(fence);
         let lease =
@@ -235,7 +235,7 @@ impl Table {
             created,
             origin: claim.origin.clone(),
             places: claim.places.clone(),
-            state: State::Running { until: lease.until, sent: claim.sent },
+            state: State::Running { until: lease.until, sent: claim.sent.or(earlier) },
         };
         self.records.insert(claim.id, record);
         lease

@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use crate::record::Sent;
 use crate::saved::NotKept;
 
 /// Everything that may differ from route to route.
@@ -244,10 +245,19 @@ impl Policy {
         }
     }
 
-    /// What to do with the record of an attempt that ended like this. A pure function of the
-    /// policy and the ending: the same ending always gets the same verdict.
+    /// What to do with the record of an attempt that ended like this, given whether an earlier
+    /// attempt may have done the work ([`Claimed::Won`](crate::store::Claimed::Won) says so). A
+    /// pure function: the same ending always gets the same verdict.
     #[must_use]
-    pub fn verdict(&self, ending: Ending) -> Verdict {
+    pub fn verdict(&self, earlier: Sent, ending: Ending) -> Verdict {
+        match (self.verdict_alone(ending), earlier) {
+            // That this attempt did nothing does not mean that nothing happened.
+            (Verdict::Release, Sent::Yes) => Verdict::Unknown,
+            (verdict, Sent::Yes | Sent::No) => verdict,
+        }
+    }
+
+    fn verdict_alone(&self, ending: Ending) -> Verdict {
         match ending {
             Ending::NeverSent => Verdict::Release,
             Ending::NoAnswer | Ending::Broke if self.class == Class::Tx => Verdict::Release,
@@ -369,11 +379,11 @@ mod tests {
                 502 | 504 => Verdict::Unknown,
                 _ => Verdict::Keep,
             };
-            assert_eq!(policy.verdict(answered(status)), expected, "{status}");
+            assert_eq!(policy.verdict(Sent::No, answered(status)), expected, "{status}");
         }
-        assert_eq!(policy.verdict(Ending::NeverSent), Verdict::Release);
-        assert_eq!(policy.verdict(Ending::NoAnswer), Verdict::Unknown);
-        assert_eq!(policy.verdict(Ending::Broke), Verdict::Unknown);
+        assert_eq!(policy.verdict(Sent::No, Ending::NeverSent), Verdict::Release);
+        assert_eq!(policy.verdict(Sent::No, Ending::NoAnswer), Verdict::Unknown);
+        assert_eq!(policy.verdict(Sent::No, Ending::Broke), Verdict::Unknown);
     }
 
     /// I16 and I8: without an answer only a transaction is known to have done nothing.
@@ -382,9 +392,9 @@ mod tests {
         for class in Class::ALL {
             let policy = Policy { class, ..Policy::default() };
             let expected = if class == Class::Tx { Verdict::Release } else { Verdict::Unknown };
-            assert_eq!(policy.verdict(Ending::NoAnswer), expected);
-            assert_eq!(policy.verdict(Ending::Broke), expected);
-            assert_eq!(policy.verdict(Ending::NeverSent), Verdict::Release);
+            assert_eq!(policy.verdict(Sent::No, Ending::NoAnswer), expected);
+            assert_eq!(policy.verdict(Sent::No, Ending::Broke), expected);
+            assert_eq!(policy.verdict(Sent::No, Ending::NeverSent), Verdict::Release);
         }
     }
 
@@ -397,10 +407,22 @@ mod tests {
             (Fit::Streamed, NotKept::Streamed),
             (Fit::Upgraded, NotKept::Upgraded),
         ] {
-            let kept = policy.verdict(Ending::Answered { status: 200, fit });
+            let kept = policy.verdict(Sent::No, Ending::Answered { status: 200, fit });
             assert_eq!(kept, Verdict::Tombstone(reason));
-            let released = policy.verdict(Ending::Answered { status: 429, fit });
+            let released = policy.verdict(Sent::No, Ending::Answered { status: 429, fit });
             assert_eq!(released, Verdict::Release, "a large 429 did nothing either");
+        }
+    }
+
+    /// I8: what an earlier attempt may have done is not undone by one that did nothing.
+    #[test]
+    fn nothing_is_released_after_an_attempt_that_may_have_acted() {
+        for class in Class::ALL {
+            let policy = Policy { class, ..Policy::default() };
+            for ending in [Ending::NeverSent, Ending::NoAnswer, Ending::Broke, answered(429)] {
+                assert_eq!(policy.verdict(Sent::Yes, ending), Verdict::Unknown, "{ending:?}");
+            }
+            assert_eq!(policy.verdict(Sent::Yes, answered(201)), Verdict::Keep);
         }
     }
 
@@ -412,9 +434,9 @@ mod tests {
             .rule(Statuses { from: 400, to: 499 }, Verdict::Release)
             .unwrap();
         let policy = Policy { keep, ..Policy::default() };
-        assert_eq!(policy.verdict(answered(429)), Verdict::Keep);
-        assert_eq!(policy.verdict(answered(402)), Verdict::Release);
-        assert_eq!(policy.verdict(answered(200)), Verdict::Keep);
+        assert_eq!(policy.verdict(Sent::No, answered(429)), Verdict::Keep);
+        assert_eq!(policy.verdict(Sent::No, answered(402)), Verdict::Release);
+        assert_eq!(policy.verdict(Sent::No, answered(200)), Verdict::Keep);
     }
 
     #[test]

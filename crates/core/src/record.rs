@@ -216,6 +216,15 @@ impl StateKind {
 }
 
 impl Sent {
+    /// `Yes` if either is.
+    #[must_use]
+    pub const fn or(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::No, Self::No) => Self::No,
+            (Self::Yes, _) | (_, Self::Yes) => Self::Yes,
+        }
+    }
+
     /// How the mark is written down; the two codes differ in seven bits, and both fit a signed byte.
     #[must_use]
     pub const fn code(self) -> u8 {

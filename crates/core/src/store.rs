@@ -61,8 +61,9 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// The decision is exactly [`decide`](crate::decide()) on the record found, in the same atomic
     /// step as the write that it leads to. On [`Claimed::Won`] a record that carries the caller's
     /// owner token is durable: there is no other way to own a key. On a grant other than
-    /// [`Grant::Again`] the record is written anew from the claim with a higher fence, and with the
-    /// time that [`Grant::created`] says; on `Again` only the lease is extended.
+    /// [`Grant::Again`] the record is written anew from the claim with a higher fence, with the time
+    /// that [`Grant::created`] says, and with a send mark if the claim or [`Grant::earlier`] says
+    /// so; on `Again` only the lease is extended.
     async fn claim(&self, claim: &Claim) -> Result<Claimed, StoreError>;
 
     /// Extends leases, from now, and says for each whether it is still held.
@@ -213,6 +214,10 @@ pub enum Claimed {
         lease: Lease,
         /// Why it was granted.
         grant: Grant,
+        /// Whether an earlier attempt of this generation may have done the work. If so, this
+        /// attempt must never release the key: that *it* sent nothing does not mean that nothing
+        /// happened. For [`Grant::Again`] it may be the caller's own mark that is seen.
+        earlier: Sent,
     },
     /// The caller does not own the key.
     Lost {

@@ -51,7 +51,7 @@ impl Table {
     }
 
     /// Writes a new attempt over whatever stands there.
-    fn grant(&mut self, claim: &Claim, created: Timestamp, now: Timestamp) -> Lease {
+    fn grant(&mut self, claim: &Claim, created: Timestamp, earlier: Sent, now: Timestamp) -> Lease {
         let fence = Fence::next(self.highest, now);
         self.highest = Some(fence);
         let record = Record {
@@ -63,7 +63,7 @@ impl Table {
             created,
             origin: claim.origin.clone(),
             places: claim.places.clone(),
-            state: State::Running { until: now.after(claim.lease), sent: claim.sent },
+            state: State::Running { until: now.after(claim.lease), sent: claim.sent.or(earlier) },
         };
         let lease = record.lease();
         self.records.insert(claim.id, record);
@@ -97,13 +97,15 @@ impl Store for SmallStore {
                 Ok(Claimed::Lost { refusal, record: Box::new(record.clone()), now })
             }
             (Decision::Run(Grant::Again), Some(record)) => {
+                let earlier = Grant::Again.earlier(found);
                 let lease = Lease { until: now.after(claim.lease), ..record.lease() };
                 table.extend(&lease, lease.until);
-                Ok(Claimed::Won { lease, grant: Grant::Again })
+                Ok(Claimed::Won { lease, grant: Grant::Again, earlier })
             }
             (Decision::Run(grant), found) => {
-                let created = grant.created(found, now);
-                Ok(Claimed::Won { lease: table.grant(claim, created, now), grant })
+                let (created, earlier) = (grant.created(found, now), grant.earlier(found));
+                let lease = table.grant(claim, created, earlier, now);
+                Ok(Claimed::Won { lease, grant, earlier })
             }
             (Decision::Refuse(_), None) => unreachable!("a refusal is about a record"),
         }

@@ -5,7 +5,7 @@ use super::scene::{Bits, GRACE, LEASE, MOMENT, Probe};
 use crate::decide::{Grant, Refusal};
 use crate::policy::Class;
 use crate::record::{Sent, State};
-use crate::store::{Claim, Renewal, Write};
+use crate::store::{Claim, Claimed, Renewal, Write};
 
 /// Nobody takes a key over while its lease lives: I6.
 pub async fn a_live_lease_is_not_taken_over(rig: &impl Rig) {
@@ -66,12 +66,12 @@ pub async fn takeover_follows_the_effect_class(rig: &impl Rig) {
     }
 }
 
-/// A takeover writes the record anew from the claim: the send mark of the old attempt is gone. Only
-/// the time at which the key was first used stays.
+/// A takeover writes the record anew from the claim. Only the time at which the key was first used
+/// stays.
 pub async fn a_takeover_writes_the_new_claim(rig: &impl Rig) {
     let (store, mut bits) = (Probe::of(rig), Bits::here());
-    for (before, after) in [(Sent::Yes, Sent::No), (Sent::No, Sent::Yes)] {
-        let claim = Claim { sent: before, ..bits.claim_as(Class::Keyed) };
+    for after in [Sent::No, Sent::Yes] {
+        let claim = bits.claim_as(Class::Keyed);
         store.win(&claim, Grant::Fresh, "a fresh key is granted").await;
         rig.advance(LEASE + GRACE).await;
         let newer = bits.claim_as(Class::Retry);
@@ -92,6 +92,36 @@ pub async fn a_takeover_writes_the_new_claim(rig: &impl Rig) {
         assert_eq!(record.places, rival.places, "the record has the new places");
         let created = lease.until.since(record.created).abs_diff(LEASE + GRACE + LEASE * 2);
         assert!(created < MOMENT, "the key was first used by the old attempt");
+    }
+}
+
+/// What an attempt may have done is not forgotten because the next one did nothing: I8.
+///
+/// Otherwise a claim that may not send again would find a generation in which nothing happened.
+pub async fn a_takeover_does_not_forget_that_something_may_have_happened(rig: &impl Rig) {
+    let (store, mut bits) = (Probe::of(rig), Bits::here());
+    for how in ["sent", "unknown"] {
+        let claim = bits.claim_as(Class::Keyed);
+        let lease = store.win(&claim, Grant::Fresh, "a fresh key is granted").await;
+        let write =
+            if how == "sent" { store.send(&lease).await } else { store.unknown(&lease).await };
+        assert_eq!(write, Write::Applied, "the owner says what it did");
+        rig.advance(LEASE + GRACE).await;
+        let second = Claim { class: Class::Keyed, ..bits.rival(&claim) };
+        match store.claim(&second).await {
+            Claimed::Won { grant: Grant::TakenOver, earlier: Sent::Yes, lease } => {
+                let State::Running { sent, .. } = store.record(&lease.id, "it runs").await.state
+                else {
+                    panic!("a taken over record runs")
+                };
+                assert_eq!(sent, Sent::Yes, "{how}: the record still says so");
+            }
+            other => panic!("{how}: the new owner is told that it may have happened: {other:?}"),
+        }
+        // The second attempt dies without having done anything.
+        rig.advance(LEASE + GRACE).await;
+        let careful = Claim { class: Class::Once, ..bits.rival(&claim) };
+        store.refused(&careful, Refusal::Unknown, "the first attempt may have happened").await;
     }
 }
 

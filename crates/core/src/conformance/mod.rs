@@ -229,6 +229,7 @@ macro_rules! conformance_cases {
             leases::a_lapsed_lease_is_respected_for_the_claimants_grace
             leases::takeover_follows_the_effect_class
             leases::a_takeover_writes_the_new_claim
+            leases::a_takeover_does_not_forget_that_something_may_have_happened
             leases::a_claim_that_announced_its_send_is_held_when_its_owner_is_lost
             leases::a_send_mark_stays
             leases::a_renewal_counts_from_now

@@ -117,12 +117,15 @@ impl<S: Store> Run<S> {
                 let (record, found) = (self.blur(Some(record)), self.blur(Some(found)));
                 assert_eq!(record, found, "{at}: the record that stands in the way");
             }
-            (Claimed::Won { lease, grant }, Decision::Run(Grant::Again), Some(found)) => {
+            (Claimed::Won { lease, grant, earlier }, Decision::Run(Grant::Again), Some(found)) => {
                 assert_eq!(grant, Grant::Again, "{at}: the owner is recognised");
+                assert_eq!(earlier, grant.earlier(Some(&found)), "{at}: what may have happened");
                 assert_eq!(lease.fence, found.fence, "{at}: the owner keeps its fence");
                 self.extend(&claim.id, now.after(claim.lease));
             }
-            (Claimed::Won { lease, grant }, Decision::Run(expected), _) => {
+            (Claimed::Won { lease, grant, earlier }, Decision::Run(expected), found) => {
+                let may_have_happened = expected.earlier(found.as_ref());
+                assert_eq!(earlier, may_have_happened, "{at}: what may have happened");
                 // Whether a forgotten record was still there is the store's business.
                 let anew = expected == Grant::Reused && grant == Grant::Fresh;
                 assert!(grant == expected || anew, "{at}: {grant:?} instead of {expected:?}");
@@ -142,16 +145,17 @@ impl<S: Store> Run<S> {
         if self.clock.is_some() {
             assert_eq!(lease.until, until, "{at}: the end of the lease");
         }
+        let found = self.records.get(&claim.id);
         let record = Record {
             id: claim.id,
             fence: lease.fence,
             owner: claim.owner,
             fingerprint: claim.fingerprint,
             class: claim.class,
-            created: grant.created(self.records.get(&claim.id), now),
+            created: grant.created(found, now),
             origin: claim.origin.clone(),
             places: claim.places.clone(),
-            state: State::Running { until, sent: claim.sent },
+            state: State::Running { until, sent: claim.sent.or(grant.earlier(found)) },
         };
         self.records.insert(claim.id, record);
     }

@@ -100,7 +100,7 @@ pub async fn an_owner_that_races_itself_gets_one_fence(rig: &impl Rig) {
         let mut fences = HashSet::new();
         let mut fresh = 0;
         for outcome in outcomes {
-            let Claimed::Won { lease, grant } = outcome else {
+            let Claimed::Won { lease, grant, .. } = outcome else {
                 panic!("an owner is never refused its own key: {outcome:?}")
             };
             fences.insert(lease.fence);
@@ -174,7 +174,7 @@ pub async fn completion_and_takeover_cannot_both_win(rig: &impl Rig) {
                 assert_eq!(refusal, Refusal::Replay, "work that is done replays");
                 assert!(record.is_held_by(&lease), "the record is the late owner's");
             }
-            (Write::Fenced, Claimed::Won { lease: newer, grant }) => {
+            (Write::Fenced, Claimed::Won { lease: newer, grant, .. }) => {
                 assert_eq!(grant, Grant::TakenOver, "the lease had lapsed");
                 assert!(record.is_held_by(&newer), "the record is the new owner's");
             }

@@ -232,7 +232,7 @@ impl<S: Store> Probe<S> {
 
     async fn win_somehow(&self, claim: &Claim, promise: &str) -> (Lease, Grant) {
         match self.claim(claim).await {
-            Claimed::Won { lease, grant } => {
+            Claimed::Won { lease, grant, .. } => {
                 assert_eq!(lease.id, claim.id, "a lease is for the key that was claimed");
                 assert_eq!(lease.owner, claim.owner, "a lease is for the owner that claimed");
                 (lease, grant)

@@ -1,7 +1,6 @@
 //! The planted bugs.
 
-/// What is wrong with a store. Each was made by somebody before: the reliability notes of this
-/// project name the incidents.
+/// What is wrong with a store. Most of them somebody has made before, in production.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Bug {
     // Claims.
@@ -31,6 +30,7 @@ pub(crate) enum Bug {
     TakesOverWhatWasSent,
     OnlyTheNewClassCounts,
     TakeoverKeepsTheOldRequest,
+    TakeoverForgetsTheSend,
     MergedSendMarkLost,
     RenewalClearsTheSendMark,
     RenewalAddsToTheOldEnd,

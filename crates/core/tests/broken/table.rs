@@ -43,8 +43,10 @@ impl Broken {
             }
             (Decision::Run(Grant::Again), Some(record)) => {
                 let grant = Grant::Again;
+                let earlier = grant.earlier(found);
                 if self.has(Bug::AskingAgainIsANewAttempt) {
-                    return Claimed::Won { lease: self.grant(table, claim, grant, found), grant };
+                    let lease = self.grant(table, claim, grant, found);
+                    return Claimed::Won { lease, grant, earlier };
                 }
                 if self.has(Bug::AskingAgainRewrites) {
                     let fence = record.fence;
@@ -54,10 +56,12 @@ impl Broken {
                     }
                 }
                 let until = self.extend(table, &claim.id, claim.lease);
-                Claimed::Won { lease: Lease { owner: claim.owner, until, ..record.lease() }, grant }
+                let lease = Lease { owner: claim.owner, until, ..record.lease() };
+                Claimed::Won { lease, grant, earlier }
             }
             (Decision::Run(grant), _) => {
-                Claimed::Won { lease: self.grant(table, claim, grant, found), grant }
+                let earlier = grant.earlier(found);
+                Claimed::Won { lease: self.grant(table, claim, grant, found), grant, earlier }
             }
             (Decision::Refuse(_), None) => unreachable!("a refusal is about a record"),
         }
@@ -75,7 +79,9 @@ impl Broken {
         let stale =
             if self.has(Bug::LeaseFromAStaleClock) { claim.lease / 2 } else { Duration::ZERO };
         let until = now.before(stale).after(claim.lease);
-        let sent = if self.has(Bug::MergedSendMarkLost) { Sent::No } else { claim.sent };
+        let own = if self.has(Bug::MergedSendMarkLost) { Sent::No } else { claim.sent };
+        let forgets = self.has(Bug::TakeoverForgetsTheSend);
+        let sent = if forgets { own } else { own.or(grant.earlier(found)) };
         let mut origin = claim.origin.clone();
         if self.has(Bug::LosesTheRoute) {
             origin.route = Text::default();

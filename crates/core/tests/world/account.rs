@@ -55,14 +55,14 @@ impl Account {
     pub(crate) fn claimed(&mut self, claim: &Claim, claimed: &Claimed, now: Timestamp) {
         let known = self.generation.as_ref().filter(|it| !it.is_forgotten(now));
         let Some(known) = known else {
-            let Claimed::Won { lease, grant } = claimed else {
+            let Claimed::Won { lease, grant, .. } = claimed else {
                 panic!("a key that nobody uses is granted, not {claimed:?}")
             };
             assert!(matches!(grant, Grant::Fresh | Grant::Reused), "nobody had it: {grant:?}");
-            return self.begin(claim, lease);
+            return self.begin(claim, lease, false);
         };
         match claimed {
-            Claimed::Won { lease, grant: Grant::Again } => {
+            Claimed::Won { lease, grant: Grant::Again, .. } => {
                 let same = known.owner == claim.owner && known.fence == lease.fence;
                 assert!(same, "I5: only the owner itself is recognised, under its fence");
                 assert_eq!(known.stage, Stage::Running, "I17: what has ended does not run again");
@@ -71,17 +71,20 @@ impl Account {
                     known.until = lease.until;
                 }
             }
-            Claimed::Won { lease, grant } => {
+            Claimed::Won { lease, grant, earlier } => {
                 assert_eq!(*grant, Grant::TakenOver, "a key in use can only be taken over");
                 known.may_be_taken_over(claim, now);
-                self.begin(claim, lease);
+                let may_have_happened = known.sent || known.stage == Stage::Unknown;
+                let told = *earlier == Sent::Yes;
+                assert_eq!(told, may_have_happened, "I8: a takeover knows what may have happened");
+                self.begin(claim, lease, may_have_happened);
             }
             Claimed::Lost { refusal, .. } => known.may_refuse(claim, *refusal, now),
         }
     }
 
-    /// A new attempt begins.
-    fn begin(&mut self, claim: &Claim, lease: &Lease) {
+    /// A new attempt begins, in a generation in which something may already have happened.
+    fn begin(&mut self, claim: &Claim, lease: &Lease, may_have_happened: bool) {
         assert!(Some(lease.fence) > self.highest, "I1, I2: fences rise for ever, each once");
         self.highest = Some(lease.fence);
         self.generation = Some(Generation {
@@ -90,7 +93,7 @@ impl Account {
             fence: lease.fence,
             class: claim.class,
             until: lease.until,
-            sent: claim.sent == Sent::Yes,
+            sent: may_have_happened || claim.sent == Sent::Yes,
             stage: Stage::Running,
         });
     }

@@ -182,6 +182,9 @@ fn fill(path: &Path, stored: usize, due: usize) -> Result<()> {
     }
     by_hand.add_fresh(count)?;
     by_hand.commit()?;
+    drop(by_hand);
+    // Gigabytes that still have to reach the disk would be paid for by the first checkpoint.
+    std::fs::File::open(path)?.sync_all()?;
     Ok(())
 }
 

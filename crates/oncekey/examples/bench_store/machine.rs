@@ -139,7 +139,7 @@ fn pragmas(folder: &Path) -> Result<String> {
         shown.push(match value {
             SqlValue::Text(word) => format!("{name}={word}"),
             SqlValue::Integer(number) => format!("{name}={number}"),
-            other => format!("{name}={other:?}"),
+            SqlValue::Null | SqlValue::Real(_) | SqlValue::Blob(_) => format!("{name}=?"),
         });
     }
     drop(by_hand);

@@ -52,6 +52,11 @@ pub(crate) fn wait_for_parent() -> bool {
 /// The command that runs this program as a child.
 pub(crate) fn command(role: &str, file: &Path, number: u64) -> Command {
     let program = std::env::current_exe().expect("a program knows its path");
+    command_of(&program, role, file, number)
+}
+
+/// The same for a copy of this program.
+pub(crate) fn command_of(program: &Path, role: &str, file: &Path, number: u64) -> Command {
     with_orders(Command::new(program), role, file, number)
 }
 
@@ -64,7 +69,7 @@ pub(crate) fn command_after(before: &str, role: &str, file: &Path, number: u64) 
 }
 
 fn with_orders(mut command: Command, role: &str, file: &Path, number: u64) -> Command {
-    command.args(["--exact", "child", "--test-threads=1"].map(OsStr::new));
+    command.args(["--exact", "child", "--nocapture", "--test-threads=1"].map(OsStr::new));
     command.env(ROLE, role).env(FILE, file).env(NUMBER, number.to_string());
     command
 }

@@ -116,7 +116,7 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
 /// Claims and must win.
 pub(crate) async fn win(store: &impl Store, claim: &Claim) -> (Lease, Grant) {
     match store.claim(claim).await.expect("a claim is a decision, not an error") {
-        Claimed::Won { lease, grant } => (lease, grant),
+        Claimed::Won { lease, grant, .. } => (lease, grant),
         Claimed::Lost { refusal, .. } => panic!("the key is free, but refused as {refusal:?}"),
     }
 }

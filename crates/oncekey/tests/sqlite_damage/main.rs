@@ -9,7 +9,3 @@ mod columns;
 mod common;
 mod rows;
 mod scene;
-
-/// Not a test: other files of this folder start no children.
-#[test]
-fn child() {}

@@ -186,7 +186,7 @@ async fn a_damaged_fence_is_never_granted_again() {
         let rival =
             Claim { lease: Duration::ZERO, owner: common::owner(rival), ..subject.claim.clone() };
         match scene.store.claim(&rival).await {
-            Ok(Claimed::Won { lease, grant: Grant::TakenOver }) => fences.push(lease.fence),
+            Ok(Claimed::Won { lease, grant: Grant::TakenOver, .. }) => fences.push(lease.fence),
             Ok(other) => panic!("a lapsed lease is taken over: {other:?}"),
             Err(error) => assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}"),
         }

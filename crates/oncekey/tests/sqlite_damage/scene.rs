@@ -138,7 +138,7 @@ impl Scene {
         is_noticed(&claimed, about);
         match claimed {
             // A wrong lease leads to a takeover, and the fence makes that safe.
-            Ok(Claimed::Won { lease, grant }) => {
+            Ok(Claimed::Won { lease, grant, .. }) => {
                 assert_eq!(grant, Grant::TakenOver, "{about}");
                 assert_eq!(subject.name, "running", "{about}: granted to another");
                 assert!(lease.fence > subject.lease.fence, "{about}: an old fence");

@@ -214,7 +214,7 @@ async fn repeat_claim(
     let mine = found.as_ref().filter(|record| record.owner == claim.owner);
     tally.happened += u64::from(mine.is_some());
     match store.claim(&claim).await.expect("a claim is repeated") {
-        Claimed::Won { lease, grant: Grant::Again } => {
+        Claimed::Won { lease, grant: Grant::Again, .. } => {
             let fence = mine.map(|record| record.fence);
             assert_eq!(Some(lease.fence), fence, "key {key}: asking again gave another fence");
             give_back(store, key, attempt, &lease, history).await;

@@ -15,6 +15,12 @@ pub(super) enum Failure {
     /// A row was written by a newer version.
     #[error("a stored record has format {0}, which this version does not know: upgrade oncekey")]
     NewerFormat(i64),
+    /// The path leads to another file than the one that is open, or to none.
+    #[error(
+        "the database file was moved, deleted or replaced while it was open: put it back, or \
+         start oncekey again"
+    )]
+    Moved,
 }
 
 impl Failure {
@@ -22,7 +28,7 @@ impl Failure {
     pub(super) fn is_about_one_record(&self) -> bool {
         match self {
             Self::Damaged(_) | Self::NewerFormat(_) => true,
-            Self::Sqlite(_) => false,
+            Self::Sqlite(_) | Self::Moved => false,
         }
     }
 }
@@ -31,6 +37,7 @@ impl From<Failure> for StoreError {
     fn from(failure: Failure) -> Self {
         match failure {
             Failure::Sqlite(error) => from_sqlite(error),
+            Failure::Moved => Self::new(ErrorKind::Unavailable, failure.to_string()),
             Failure::Damaged(_) | Failure::NewerFormat(_) => {
                 Self::new(ErrorKind::Corrupt, failure.to_string())
             }
@@ -48,11 +55,9 @@ pub(super) fn from_sqlite(error: rusqlite::Error) -> StoreError {
         Some(ErrorCode::DiskFull) => {
             (ErrorKind::Unavailable, "the disk of the database file is full: free some space")
         }
-        Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied) => (
-            ErrorKind::Unavailable,
-            "the database file cannot be written: check its owner and permissions, and those of \
-             its folder",
-        ),
+        Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied) => {
+            return read_only().with_source(error);
+        }
         Some(ErrorCode::CannotOpen) => (
             ErrorKind::Unavailable,
             "the database file cannot be opened: check that its folder exists and may be written",
@@ -79,6 +84,15 @@ pub(super) fn from_sqlite(error: rusqlite::Error) -> StoreError {
         Some(_) | None => (ErrorKind::Unavailable, "sqlite could not do what it was asked to"),
     };
     StoreError::new(kind, message).with_source(error)
+}
+
+/// The file may not be written.
+pub(super) fn read_only() -> StoreError {
+    StoreError::new(
+        ErrorKind::Unavailable,
+        "the database file cannot be written: check its owner and permissions, and those of its \
+         folder",
+    )
 }
 
 /// The writer thread is gone, because the store was closed or the thread died.

@@ -21,6 +21,8 @@
 mod browse;
 mod error;
 mod network;
+mod place;
+mod queue;
 mod reader;
 mod row;
 mod schema;

@@ -8,6 +8,7 @@ use oncekey_core::StoreError;
 use rusqlite::Connection;
 
 use super::error::{Failure, from_sqlite};
+use super::place::Place;
 use super::schema;
 
 /// A few read-only connections, each used by one thread at a time.
@@ -21,6 +22,7 @@ pub(super) struct Readers(Arc<Pool>);
 #[derive(Debug)]
 struct Pool {
     path: PathBuf,
+    place: Place,
     connections: Vec<Mutex<Connection>>,
 }
 
@@ -38,7 +40,7 @@ impl Readers {
         let count = std::thread::available_parallelism().map_or(4, usize::from).clamp(2, 16);
         let open = |_| schema::open_reader(path).map(Mutex::new);
         let connections = (0..count).map(open).collect::<Result<_, _>>()?;
-        Ok(Self(Arc::new(Pool { path: path.to_owned(), connections })))
+        Ok(Self(Arc::new(Pool { path: path.to_owned(), place: Place::of(path), connections })))
     }
 
     /// Reads on this thread. `read` must be short.
@@ -57,8 +59,13 @@ impl Readers {
         &self,
         read: impl FnOnce(&Connection) -> Result<T, Failure> + Send + 'static,
     ) -> Result<T, StoreError> {
-        let path = self.0.path.clone();
-        let work = move || Ok::<T, StoreError>(read(&schema::open_reader(&path)?)?);
+        let pool = Arc::clone(&self.0);
+        let work = move || {
+            let connection = schema::open_reader(&pool.path)?;
+            // The others still read the file that was there before.
+            pool.place.check_file()?;
+            Ok::<T, StoreError>(read(&connection)?)
+        };
         tokio::task::spawn_blocking(work).await.map_err(|_| super::error::closed())?
     }
 

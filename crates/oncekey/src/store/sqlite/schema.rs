@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use oncekey_core::{ErrorKind, StoreError, Timestamp};
 use rusqlite::config::DbConfig;
-use rusqlite::{Connection, OpenFlags, TransactionBehavior, params};
+use rusqlite::{Connection, MAIN_DB, OpenFlags, TransactionBehavior, params};
 
-use super::error::from_sqlite;
+use super::error::{from_sqlite, read_only};
 
 /// Older versions can corrupt a WAL file when one connection checkpoints while another writes;
 /// the bug lived from 3.7.0 to 3.51.2. Checked at run time, because Cargo may pick another
@@ -62,6 +62,7 @@ pub(super) fn open_writer(
         | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let mut connection = Connection::open_with_flags(path, flags).map_err(from_sqlite)?;
     connection.busy_timeout(BUSY).map_err(from_sqlite)?;
+    check_writable(&connection)?;
     check_owner(&connection, placement)?;
     set_up_writer(&connection).map_err(from_sqlite)?;
     check_pragmas(&connection)?;
@@ -104,6 +105,16 @@ fn check_version(version: i32) -> Result<(), StoreError> {
     )))
 }
 
+/// SQLite opens a file that may not be written for reading, without a word.
+fn check_writable(connection: &Connection) -> Result<(), StoreError> {
+    match connection.is_readonly(MAIN_DB) {
+        Ok(true) => Err(read_only()),
+        Ok(false) => Ok(()),
+        Err(error) => Err(from_sqlite(error)),
+    }
+}
+
+/// Looks only: a file that is refused is left as it was.
 fn check_owner(connection: &Connection, placement: Placement) -> Result<(), StoreError> {
     let (tables, ours): (i64, i64) = connection
         .query_row(
@@ -120,7 +131,22 @@ fn check_owner(connection: &Connection, placement: Placement) -> Result<(), Stor
                 .to_owned(),
         ));
     }
-    Ok(())
+    if ours > 0 { applied(connection).map(drop) } else { Ok(()) }
+}
+
+/// The newest migration that the file has, if this version knows it.
+fn applied(connection: &Connection) -> Result<i64, StoreError> {
+    let applied: i64 = connection
+        .query_row("SELECT coalesce(max(version), 0) FROM oncekey_migrations", [], |row| row.get(0))
+        .map_err(from_sqlite)?;
+    let newest = MIGRATIONS.last().map_or(0, |(version, ..)| *version);
+    if applied > newest {
+        return Err(unsuitable(format!(
+            "the database file has tables of version {applied}, this version of oncekey knows \
+             {newest}: upgrade oncekey"
+        )));
+    }
+    Ok(applied)
 }
 
 fn set_up_writer(connection: &Connection) -> rusqlite::Result<()> {
@@ -178,16 +204,7 @@ fn migrate(
         .transaction_with_behavior(TransactionBehavior::Immediate)
         .map_err(from_sqlite)?;
     transaction.execute_batch(CREATE_LEDGER).map_err(from_sqlite)?;
-    let applied: i64 = transaction
-        .query_row("SELECT coalesce(max(version), 0) FROM oncekey_migrations", [], |row| row.get(0))
-        .map_err(from_sqlite)?;
-    let newest = MIGRATIONS.last().map_or(0, |(version, ..)| *version);
-    if applied > newest {
-        return Err(unsuitable(format!(
-            "the database file has tables of version {applied}, this version of oncekey knows \
-             {newest}: upgrade oncekey"
-        )));
-    }
+    let applied = applied(&transaction)?;
     for (version, name, statements) in MIGRATIONS.iter().filter(|(v, ..)| *v > applied) {
         transaction.execute_batch(statements).map_err(from_sqlite)?;
         transaction

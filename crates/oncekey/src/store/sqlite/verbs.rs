@@ -8,8 +8,8 @@ use oncekey_core::saved::{NotKept, Outcome};
 use oncekey_core::seal::{RECORD_FORMAT, Seal};
 use oncekey_core::store::{Purged, Times};
 use oncekey_core::{
-    Answer, Claim, Claimed, Completion, Fence, Grant, KeyId, Lease, Owner, Renewal, Sent,
-    State, StateKind, Timestamp, Tombstone, Write,
+    Answer, Claim, Claimed, Completion, Fence, Grant, KeyId, Lease, Owner, Renewal, Sent, State,
+    StateKind, Timestamp, Tombstone, Write,
 };
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
@@ -171,11 +171,13 @@ pub(super) fn claim(
             let until = now.after(claim.lease);
             connection.prepare_cached(RENEW)?.execute(params![found.row, until.micros()])?;
             let lease = Lease { until, ..found.record.lease() };
-            Ok(Claimed::Won { lease, grant: Grant::Again })
+            let earlier = Grant::Again.earlier(Some(&found.record));
+            Ok(Claimed::Won { lease, grant: Grant::Again, earlier })
         }
         (Decision::Run(grant), found) => {
+            let earlier = grant.earlier(found.as_ref().map(|found| &found.record));
             let lease = grant_anew(connection, prepared, (grant, found), ledger, now)?;
-            Ok(Claimed::Won { lease, grant })
+            Ok(Claimed::Won { lease, grant, earlier })
         }
         (Decision::Refuse(_), None) => unreachable!("a refusal is about a record"),
     }
@@ -190,6 +192,7 @@ fn grant_anew(
     now: Timestamp,
 ) -> Result<Lease, Failure> {
     let PreparedClaim { claim, places, seal } = prepared;
+    let before = found.as_ref().map(|found| &found.record);
     let fence = ledger.next_fence(now)?;
     let lease = Lease { id: claim.id, fence, owner: claim.owner, until: now.after(claim.lease) };
     let columns = params![
@@ -199,9 +202,9 @@ fn grant_anew(
         fence.number(),
         claim.owner.as_bytes(),
         claim.class.code(),
-        claim.sent.code(),
+        claim.sent.or(grant.earlier(before)).code(),
         lease.until.micros(),
-        grant.created(found.as_ref().map(|found| &found.record), now).micros(),
+        grant.created(before, now).micros(),
         claim.fingerprint.version(),
         claim.fingerprint.digest(),
         seal.as_bytes(),

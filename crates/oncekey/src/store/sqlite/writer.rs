@@ -14,7 +14,6 @@
 use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -29,6 +28,8 @@ use rusqlite::Connection;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 use super::error::{Failure, closed, from_sqlite};
+use super::place::Place;
+use super::queue::{Entrance, Exit, Patience, queue};
 use super::schema::{self, Placement};
 use super::settle::{self, Sweep};
 use super::verbs::{self, Ledger, PreparedClaim, PreparedCompletion};
@@ -42,9 +43,9 @@ const MOST_OPERATIONS: usize = 256;
 /// The most bytes of bodies in one transaction, so that large answers do not delay the claims
 /// behind them by more than a few milliseconds.
 const MOST_BYTES: usize = 512 * 1024;
-/// How long the thread waits for the next of the callers that it has just answered to come back,
-/// before it commits without the rest of them. A caller that works on is back within microseconds.
-const GATHER: Duration = Duration::from_micros(150);
+/// If none of the callers that were just answered comes back for so long, nobody else is waited
+/// for. A caller that has more to do is back within microseconds.
+const LULL: Duration = Duration::from_micros(150);
 
 /// After how many operations the length of the log is looked at: about one page each, so the log
 /// overshoots by an eighth at most.
@@ -75,7 +76,7 @@ pub(super) enum Reply {
 /// The callers' end of the queue. Dropping it stops the thread once everything queued is done.
 #[derive(Debug)]
 pub(super) struct Writer {
-    queue: Option<mpsc::Sender<Job>>,
+    queue: Option<Entrance<Job>>,
     /// Claims and purges queue here …
     claims: Arc<Semaphore>,
     /// … and everything that ends or keeps an attempt here, so that a storm of claims can never
@@ -98,6 +99,7 @@ struct Thread {
     placement: Placement,
     clock: Arc<dyn Clock>,
     hub: Arc<Hub>,
+    place: Place,
     /// None after a failed commit, until the file could be opened again: no write happens before
     /// that.
     connection: Option<Connection>,
@@ -117,12 +119,22 @@ impl Writer {
         sweep: Sweep,
     ) -> Result<Self, StoreError> {
         let connection = Some(schema::open_writer(&path, placement, clock.now())?);
-        let thread = Thread { path, placement, clock, hub, connection, sweep, unlooked: 0, commit };
-        Self::spawn(thread)
+        let place = Place::of(&path);
+        Self::spawn(Thread {
+            path,
+            placement,
+            clock,
+            hub,
+            place,
+            connection,
+            sweep,
+            unlooked: 0,
+            commit,
+        })
     }
 
     fn spawn(thread: Thread) -> Result<Self, StoreError> {
-        let (queue, jobs) = mpsc::channel();
+        let (queue, jobs) = queue();
         let thread = std::thread::Builder::new()
             .name("oncekey-sqlite-writer".to_owned())
             .spawn(move || thread.run(&jobs))
@@ -155,7 +167,8 @@ impl Writer {
         let place = Arc::clone(lane).acquire_owned().await.map_err(|_| closed())?;
         let (reply, answer) = oneshot::channel();
         let queue = self.queue.as_ref().ok_or_else(closed)?;
-        queue.send(Job { op, reply, _place: place }).map_err(|_| closed())?;
+        // A job that is not taken is dropped, and with it the end that would reply.
+        queue.put(Job { op, reply, _place: place });
         answer.await.map_err(|_| closed())?
     }
 }
@@ -174,20 +187,21 @@ impl Drop for Writer {
 }
 
 impl Thread {
-    fn run(mut self, jobs: &mpsc::Receiver<Job>) {
+    fn run(mut self, jobs: &Exit<Job>) {
         let mut waiting = VecDeque::new();
-        let (mut expected, mut patience) = (0, Duration::ZERO);
-        while gather(jobs, &mut waiting, expected, patience) {
+        let mut patience = Patience::default();
+        while jobs.gather(&mut waiting, patience) {
             let batch = take_batch(&mut waiting);
             let done = batch.len();
             let watch = Stopwatch::start();
             self.serve(batch);
             // If they come, waiting saves a commit; if not, it has cost half a one.
-            patience = watch.elapsed() / 2;
+            let longest = watch.elapsed() / 2;
             // Those who came meanwhile and those who are back in a moment: counting both keeps
             // callers from falling into two groups that take turns, each with its own commit.
-            waiting.extend(jobs.try_iter());
-            expected = (done + waiting.len()).min(MOST_OPERATIONS);
+            jobs.take(&mut waiting);
+            let expected = (done + waiting.len()).min(MOST_OPERATIONS);
+            patience = Patience { expected, lull: LULL, longest };
             self.checkpoint(done);
         }
     }
@@ -223,6 +237,10 @@ impl Thread {
                 self.connection = Some(connection);
                 answer(batch, replies);
             }
+            Err(Broken::ForAll(failure)) => {
+                self.connection = Some(connection);
+                answer_all(batch, &failure.into());
+            }
             Err(Broken::BeforeCommit(failure)) => {
                 self.connection = Some(connection);
                 if batch.len() == 1 {
@@ -242,8 +260,12 @@ impl Thread {
         }
     }
 
-    fn open(&self) -> Result<Connection, StoreError> {
-        schema::open_writer(&self.path, self.placement, self.clock.now())
+    fn open(&mut self) -> Result<Connection, StoreError> {
+        // Opening a file that is gone would make a new one.
+        self.place.check_file()?;
+        let connection = schema::open_writer(&self.path, self.placement, self.clock.now())?;
+        self.place = Place::of(&self.path);
+        Ok(connection)
     }
 
     /// Applies the batch in one transaction and commits it.
@@ -252,7 +274,7 @@ impl Thread {
         connection: &Connection,
         batch: &[Job],
     ) -> Result<Vec<Result<Reply, StoreError>>, Broken> {
-        connection.prepare_cached("BEGIN IMMEDIATE")?.execute([])?;
+        begin(connection).map_err(|error| Broken::ForAll(error.into()))?;
         let rollback = Rollback(connection);
         let before = settle::read_ledger(connection)?;
         let mut ledger = before;
@@ -271,6 +293,7 @@ impl Thread {
         }
         settle::some(connection, &mut self.sweep, &mut ledger, before)?;
         settle::write_ledger(connection, ledger, before)?;
+        self.place.check().map_err(Broken::ForAll)?;
         rollback.disarm();
         if let Err(error) = (self.commit)(connection) {
             return Err(Broken::AtCommit { error, replies });
@@ -306,6 +329,9 @@ impl Thread {
 
 /// Why a transaction did not go through.
 enum Broken {
+    /// It could not begin, or must not be committed, whatever was asked for: nothing has changed,
+    /// and each operation alone would fail in the same way.
+    ForAll(Failure),
     /// Something failed while there was still something to roll back: nothing has changed.
     BeforeCommit(Failure),
     /// The commit itself failed: anything may have changed.
@@ -332,34 +358,6 @@ impl Drop for Rollback<'_> {
     fn drop(&mut self) {
         drop(self.0.execute_batch("ROLLBACK"));
     }
-}
-
-/// Waits for work and takes what is there. Callers that were answered a moment ago are about to
-/// ask again, and a commit for all of them costs hardly more than one for a few: so it gives them
-/// a moment, up to `patience` in all. Returns false when there will be no more work.
-fn gather(
-    jobs: &mpsc::Receiver<Job>,
-    waiting: &mut VecDeque<Job>,
-    expected: usize,
-    patience: Duration,
-) -> bool {
-    if waiting.is_empty() {
-        match jobs.recv() {
-            Ok(job) => waiting.push_back(job),
-            Err(mpsc::RecvError) => return false,
-        }
-    }
-    waiting.extend(jobs.try_iter());
-    let watch = Stopwatch::start();
-    while waiting.len() < expected {
-        let left = patience.saturating_sub(watch.elapsed());
-        match jobs.recv_timeout(left.min(GATHER)) {
-            Ok(job) => waiting.push_back(job),
-            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => break,
-        }
-        waiting.extend(jobs.try_iter());
-    }
-    true
 }
 
 fn take_batch(waiting: &mut VecDeque<Job>) -> Vec<Job> {
@@ -489,6 +487,10 @@ fn answer_all(batch: Vec<Job>, error: &StoreError) {
     let copy = || StoreError::new(error.kind(), error.to_string());
     let replies = batch.iter().map(|_| Err(copy())).collect();
     answer(batch, replies);
+}
+
+fn begin(connection: &Connection) -> rusqlite::Result<()> {
+    connection.prepare_cached("BEGIN IMMEDIATE")?.execute([]).map(drop)
 }
 
 fn commit(connection: &Connection) -> rusqlite::Result<()> {

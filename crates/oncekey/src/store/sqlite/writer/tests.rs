@@ -21,6 +21,7 @@ fn writer(path: &Path, commit: fn(&Connection) -> rusqlite::Result<()>) -> Write
         placement: Placement::Own,
         clock,
         hub: Arc::new(Hub::default()),
+        place: Place::of(path),
         connection: Some(connection),
         sweep: Sweep::default(),
         unlooked: 0,
