@@ -299,6 +299,7 @@ const FOUND_BY_HISTORIES: &[Bug] = &[
 
 /// What the exhaustive search of a small world must find: a bug for each invariant it checks.
 const FOUND_BY_SEARCH: &[Bug] = &[
+    Bug::TakeoverForgetsTheSend,
     Bug::TakesLiveLeases,
     Bug::GraceIgnored,
     Bug::FenceStaysAtTakeover,
