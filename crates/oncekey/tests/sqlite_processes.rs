@@ -101,7 +101,7 @@ fn race(path: &Path, process: u64) {
 /// F48, I36: processes that start together on a file that does not exist make its tables once.
 #[test]
 fn many_processes_may_make_a_new_file_at_once() {
-    for round in 0..4 {
+    for round in 0..10 {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("oncekey.db");
         let mut processes = start_together("open", &path, 2 * PROCESSES);

@@ -111,8 +111,8 @@ fn live_and_die(path: &Path, generation: u64, bits: &mut Bits) -> Vec<String> {
         0 => (0, bits.below(300_000)),
         _ => (1 + bits.below(500), bits.below(50_000)),
     };
-    let hear = || process.hear().expect("a child works until it is killed");
-    let mut told: Vec<String> = std::iter::repeat_with(hear).take(index(lines)).collect();
+    let mut told: Vec<String> = std::iter::from_fn(|| process.hear()).take(index(lines)).collect();
+    assert_eq!(told.len(), index(lines), "a child works until it is killed: {:?}", told.last());
     spin(spins);
     process.kill();
     told.extend(std::iter::from_fn(|| process.hear()));

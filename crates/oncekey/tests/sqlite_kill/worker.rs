@@ -108,7 +108,7 @@ async fn claim(store: &SqliteStore, key: u64, attempt: u64) -> Result<Option<Lea
     // Nobody takes over a long lease, so asking again must give the same fence.
     if attempt.is_multiple_of(5) && !is_recycled(key) {
         let again = store.claim(&claim).await?;
-        let same = matches!(again, Claimed::Won { lease: again, grant: Grant::Again }
+        let same = matches!(again, Claimed::Won { lease: again, grant: Grant::Again, .. }
             if again.fence == lease.fence);
         assert!(same, "an owner that asks again keeps its fence: {again:?}");
     }

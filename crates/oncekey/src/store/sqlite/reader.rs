@@ -24,15 +24,8 @@ struct Pool {
     path: PathBuf,
     place: Place,
     connections: Vec<Mutex<Connection>>,
+    next: AtomicUsize,
 }
-
-thread_local! {
-    /// The connection that this thread tries first. Always the same one, so that its pages and
-    /// statements stay in the cache of the core that the thread runs on.
-    static FIRST: usize = NEXT.fetch_add(1, Ordering::Relaxed);
-}
-
-static NEXT: AtomicUsize = AtomicUsize::new(0);
 
 impl Readers {
     pub(super) fn open(path: &Path) -> Result<Self, StoreError> {
@@ -40,7 +33,8 @@ impl Readers {
         let count = std::thread::available_parallelism().map_or(4, usize::from).clamp(2, 16);
         let open = |_| schema::open_reader(path).map(Mutex::new);
         let connections = (0..count).map(open).collect::<Result<_, _>>()?;
-        Ok(Self(Arc::new(Pool { path: path.to_owned(), place: Place::of(path), connections })))
+        let (place, next) = (Place::of(path), AtomicUsize::new(0));
+        Ok(Self(Arc::new(Pool { path: path.to_owned(), place, connections, next })))
     }
 
     /// Reads on this thread. `read` must be short.
@@ -78,7 +72,7 @@ impl Readers {
 
 impl Pool {
     fn connection(&self) -> MutexGuard<'_, Connection> {
-        let first = FIRST.with(|first| *first);
+        let first = self.next.fetch_add(1, Ordering::Relaxed);
         for offset in 0..self.connections.len() {
             let candidate = &self.connections[first.wrapping_add(offset) % self.connections.len()];
             if let Ok(free) = candidate.try_lock() {

@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use oncekey_core::{ErrorKind, StoreError, Timestamp};
 use rusqlite::config::DbConfig;
-use rusqlite::{Connection, MAIN_DB, OpenFlags, TransactionBehavior, params};
+use rusqlite::{Connection, ErrorCode, MAIN_DB, OpenFlags, TransactionBehavior, params};
 
 use super::error::{from_sqlite, read_only};
+use crate::clock::Stopwatch;
 
 /// Older versions can corrupt a WAL file when one connection checkpoints while another writes;
 /// the bug lived from 3.7.0 to 3.51.2. Checked at run time, because Cargo may pick another
@@ -77,6 +78,9 @@ pub(super) fn open_reader(path: &Path) -> Result<Connection, StoreError> {
     connection.busy_timeout(BUSY).map_err(from_sqlite)?;
     connection.pragma_update(None, "query_only", true).map_err(from_sqlite)?;
     keep_statements(&connection).map_err(from_sqlite)?;
+    // Opens the log, which SQLite puts off until the first read: a replay must not fail because
+    // the file has been moved since.
+    connection.pragma_query_value(None, "schema_version", |_| Ok(())).map_err(from_sqlite)?;
     Ok(connection)
 }
 
@@ -149,8 +153,26 @@ fn applied(connection: &Connection) -> Result<i64, StoreError> {
     Ok(applied)
 }
 
+/// Of processes that put a new file into WAL mode at the same time, SQLite lets one and tells the
+/// others at once that it is busy: it does not wait where two might wait for each other.
+fn enter_wal_mode(connection: &Connection) -> rusqlite::Result<()> {
+    const PAUSE: Duration = Duration::from_millis(5);
+    let watch = Stopwatch::start();
+    loop {
+        match connection.pragma_update(None, "journal_mode", "wal") {
+            Err(error)
+                if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy)
+                    && watch.elapsed() < BUSY =>
+            {
+                std::thread::sleep(PAUSE);
+            }
+            done => return done,
+        }
+    }
+}
+
 fn set_up_writer(connection: &Connection) -> rusqlite::Result<()> {
-    connection.pragma_update(None, "journal_mode", "wal")?;
+    enter_wal_mode(connection)?;
     // FULL syncs the log at every commit: what was acknowledged survives a power cut. NORMAL is
     // hardly faster with group commit, and loses the last commits.
     connection.pragma_update(None, "synchronous", "full")?;
