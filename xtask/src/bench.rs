@@ -6,29 +6,24 @@ use anyhow::{Context as _, Result};
 
 use crate::programs;
 
-/// Name, what it measures, and how Cargo runs it.
-const BENCHES: &[(&str, &str, &[&str])] = &[
+/// Name, what it measures, and which program of the package `oncekey-bench` does it.
+const BENCHES: &[(&str, &str, &str)] = &[
     (
         "fingerprint",
         "the fingerprint of a JSON body beside a digest and a parse of it",
-        &["run", "--release", "-p", "oncekey-core", "--example", "bench_fingerprint"],
+        "bench-fingerprint",
     ),
-    (
-        "store",
-        "claims and completions per second of each store",
-        &["run", "--release", "-p", "oncekey", "--features", "sqlite", "--example", "bench_store"],
-    ),
+    ("store", "claims and completions per second of each store", "bench-store"),
 ];
 
 /// Runs one benchmark with the terminal as its own, and ends as it ends.
 pub(crate) fn run(what: Option<&str>, arguments: &[String]) -> Result<ExitCode> {
-    let Some((_, _, cargo)) = BENCHES.iter().find(|(name, ..)| Some(*name) == what) else {
+    let Some((_, _, program)) = BENCHES.iter().find(|(name, ..)| Some(*name) == what) else {
         eprintln!("{}", menu(what));
         return Ok(ExitCode::from(crate::EXIT_USAGE));
     };
     let status = programs::cargo()
-        .args(*cargo)
-        .arg("--")
+        .args(["run", "--release", "-p", "oncekey-bench", "--bin", program, "--"])
         .args(arguments)
         .current_dir(crate::root())
         .status()
