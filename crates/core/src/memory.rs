@@ -146,8 +146,9 @@ impl Store for MemoryStore {
     }
 
     async fn get(&self, id: &KeyId) -> Result<Option<Record>, StoreError> {
+        let table = self.table();
         let now = self.clock.now();
-        Ok(self.table().records.get(id).filter(|record| !is_forgotten(record, now)).cloned())
+        Ok(table.records.get(id).filter(|record| !is_forgotten(record, now)).cloned())
     }
 
     async fn purge(&self, limit: usize) -> Result<Purged, StoreError> {

@@ -11,7 +11,7 @@ use crate::preimage::Preimage;
 pub enum Answer {
     /// The answer, to be sent again byte for byte.
     Kept(Saved),
-    /// The work ran, but its answer is not here. It must never run again.
+    /// The work ran, but its answer is not here. It does not run again before it is forgotten.
     Tombstone(Tombstone),
 }
 

@@ -35,15 +35,17 @@ use crate::saved::Answer;
 /// release, purge, re-creation, restart and a clock that steps back.
 ///
 /// **Time.** Leases and retention are judged by the store's clock at the moment of evaluation,
-/// never by the caller's. The clock may step in either direction without two owners, a lost
-/// record or a repeated fence as a result.
+/// never by the caller's. The clock may step in either direction without two owners or a repeated
+/// fence as a result, and a step back loses no record. A step forward is time that has passed: what
+/// should live that long and no longer is over, as if everybody had slept.
 ///
 /// **Durability.** `Ok` means that the effect survives whatever the store's documentation says it
 /// survives. Nothing that was acknowledged is taken back.
 ///
 /// **After a crash**, of the caller or the store, each call has either happened as a whole or not
 /// at all. The caller cannot know which. It asks again with the same owner token, and the store
-/// recognises it: [`Grant::Again`] for a claim, [`Write::Applied`] for everything else.
+/// recognises it: [`Grant::Again`] for a claim, [`Write::Applied`] for everything but a release,
+/// whose record is gone.
 ///
 /// # Cancellation
 ///

@@ -291,10 +291,12 @@ fn claim_until_full(path: &Path) {
         };
         key += 1;
     };
-    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error} ({error:?})");
+    // Where the commit itself failed, nothing more can be committed to make sure of it.
+    let refused = [ErrorKind::Unavailable, ErrorKind::Ambiguous];
+    assert!(refused.contains(&error.kind()), "{error} ({error:?})");
     for again in [key, key + 1, key] {
         let error = block_on(store.claim(&common::claim(again, again))).expect_err("no room");
-        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error} ({error:?})");
+        assert!(refused.contains(&error.kind()), "{error} ({error:?})");
     }
     for (key, size) in [(1, 100), (2, LARGE)] {
         assert!(replay(&store, key).expect("replays go on") == answer(key, size));

@@ -77,6 +77,12 @@ enum Name {
     Odd,
 }
 
+/// Whether a member may mean something else at another place. Json.NET and its like read metadata
+/// such as `$type` only at the start of an object.
+fn has_meaning_by_place(quoted_name: &[u8]) -> bool {
+    [&b"\"$"[..], b"\"@", b"\"__"].iter().any(|prefix| quoted_name.starts_with(prefix))
+}
+
 impl Writer<'_> {
     /// Writes the value at the cursor, inside of `depth` containers. `paths` are those of
     /// `open_paths` that lead through this value.
@@ -84,7 +90,12 @@ impl Writer<'_> {
         match self.peek()? {
             b'{' => self.object(depth, paths),
             b'[' => self.array(depth, paths),
-            b'"' => self.string().map(drop),
+            b'"' => {
+                let start = self.out.len();
+                self.string()?;
+                // Old ASP.NET reads `\/Date(0)\/` as a date and `/Date(0)/` as a string.
+                (!self.out[start..].starts_with(b"\"/Date(")).then_some(())
+            }
             b't' => self.literal(b"true"),
             b'f' => self.literal(b"false"),
             b'n' => self.literal(b"null"),
@@ -105,10 +116,11 @@ impl Writer<'_> {
         if self.peek()? != b'}' {
             loop {
                 let start = self.out.len();
-                if self.string()? == Name::Odd {
+                let name = self.string()?;
+                let name_end = self.out.len();
+                if name == Name::Odd || has_meaning_by_place(&self.out[start..name_end]) {
                     names = Name::Odd;
                 }
-                let name_end = self.out.len();
                 self.skip_white_space();
                 self.take(b':')?;
                 self.skip_white_space();

@@ -2,7 +2,8 @@
 -- docs/explanation/sqlite-store.md for the figures and for what was rejected.
 
 -- One row per key id. Rows are appended in the order in which keys come, because the key id is a
--- digest and would scatter them. No update changes the size of a row, so none splits a page.
+-- digest and would scatter them. What happens to every record does not change the size of its row,
+-- so it splits no page.
 CREATE TABLE oncekey_records (
     id                  INTEGER PRIMARY KEY,
     key_id              BLOB    NOT NULL,

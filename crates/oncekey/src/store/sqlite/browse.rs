@@ -41,7 +41,10 @@ pub(super) fn list(
     let mut rows = statement.query(&*values)?;
     let mut found = Vec::new();
     while let Some(row) = rows.next()? {
-        found.push((row.get::<_, i64>(0)?, summary(row)?));
+        // A damaged record must not hide the others; asking for it by its key id says so.
+        if let Some(summary) = summary(row) {
+            found.push((row.get::<_, i64>(0)?, summary));
+        }
     }
     let next = (found.len() > limit && limit > 0)
         .then(|| Cursor(found[limit - 1].0.to_be_bytes().to_vec()));
@@ -80,7 +83,7 @@ pub(super) fn find(
     let mut rows = statement.query(params![now.micros(), key.as_bytes(), limit])?;
     let mut found = Vec::new();
     while let Some(row) = rows.next()? {
-        found.push(summary(row)?);
+        found.extend(summary(row));
     }
     Ok(found)
 }
@@ -140,20 +143,18 @@ impl Conditions {
     }
 }
 
-fn summary(row: &Row<'_>) -> Result<Summary, Failure> {
-    let text = |column| -> Result<Text, Failure> {
-        let value = row.get_ref(column)?;
-        Ok(value.as_blob().map_err(|_| Failure::Damaged("origin"))?.into())
-    };
-    Ok(Summary {
-        id: KeyId::from_bytes(row.get(1)?),
-        fence: Fence::from_number(row.get(2)?).ok_or(Failure::Damaged("fence"))?,
-        class: Class::from_code(row.get(3)?).ok_or(Failure::Damaged("class"))?,
-        created: Timestamp::from_micros(row.get(4)?),
+/// The record in this row, unless it is damaged.
+fn summary(row: &Row<'_>) -> Option<Summary> {
+    let text = |column| Some(Text::from(row.get_ref(column).ok()?.as_blob().ok()?));
+    Some(Summary {
+        id: KeyId::from_bytes(row.get(1).ok()?),
+        fence: Fence::from_number(row.get(2).ok()?)?,
+        class: Class::from_code(row.get(3).ok()?)?,
+        created: Timestamp::from_micros(row.get(4).ok()?),
         origin: Origin { key: text(5)?, scope: text(6)?, route: text(7)?, request: text(8)? },
-        state: StateKind::from_code(row.get(9)?).ok_or(Failure::Damaged("state"))?,
-        at: Timestamp::from_micros(row.get(10)?),
-        expires: row.get::<_, Option<i64>>(11)?.map(Timestamp::from_micros),
-        status: row.get(12)?,
+        state: StateKind::from_code(row.get(9).ok()?)?,
+        at: Timestamp::from_micros(row.get(10).ok()?),
+        expires: row.get::<_, Option<i64>>(11).ok()?.map(Timestamp::from_micros),
+        status: row.get(12).ok()?,
     })
 }

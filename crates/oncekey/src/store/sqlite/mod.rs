@@ -41,13 +41,14 @@ use oncekey_core::record::Text;
 use oncekey_core::store::Purged;
 use oncekey_core::wake::{Feed, Hub, Wake};
 use oncekey_core::{
-    Answer, Claim, Claimed, Clock, Completion, Decision, KeyId, Lease, Record, Renewal, State,
-    Store, StoreError, Timestamp, Write, decide,
+    Answer, Claim, Claimed, Clock, Completion, Decision, KeyId, Lease, Record, Refusal, Renewal,
+    State, Store, StoreError, Timestamp, Write, decide,
 };
 
 pub use self::schema::{Placement, migration_sql};
 
 use self::reader::Readers;
+use self::row::Found;
 use self::settle::Sweep;
 use self::verbs::{PreparedClaim, PreparedCompletion};
 use self::watch::Watcher;
@@ -117,6 +118,9 @@ impl SqliteOptions {
     /// SQLite library cannot keep the store's promises; the message says what to change.
     pub fn open(self) -> Result<SqliteStore, StoreError> {
         let Self { path, placement, clock, sweep } = self;
+        // Resolved once: a link that is turned later, or a change of the working folder, must not
+        // lead a second connection to another file.
+        let path = schema::resolve(&path);
         let hub = Arc::new(Hub::default());
         let (for_writer, told) = (Arc::clone(&clock), Arc::clone(&hub));
         let writer = Writer::start(path.clone(), placement, for_writer, told, sweep)?;
@@ -142,15 +146,13 @@ impl SqliteStore {
         }
     }
 
-    /// Reads a record where the caller is, and its large body, if it has one, elsewhere.
-    async fn read(&self, id: &KeyId) -> Result<Option<Record>, StoreError> {
-        let id = *id;
-        let Some(found) = self.readers.read(|connection| verbs::find(connection, &id))? else {
-            return Ok(None);
-        };
-        if found.pieces == 0 {
-            return Ok(Some(found.record));
-        }
+    /// Reads a record where the caller is. If its body is in pieces, they are left where they are.
+    fn look(&self, id: &KeyId) -> Result<Option<Found>, StoreError> {
+        self.readers.read(|connection| verbs::find(connection, id))
+    }
+
+    /// Reads a record with its body in pieces, on a thread that may be blocked.
+    async fn read_whole(&self, id: KeyId) -> Result<Option<Record>, StoreError> {
         // Looked up again there: between two reads the record may have been purged or stripped,
         // and a snapshot that spans both is held only where blocking is allowed.
         let read = move |connection: &rusqlite::Connection| {
@@ -192,10 +194,20 @@ impl Store for SqliteStore {
         // A refusal that was true at the moment of this read is an answer: nobody needs the
         // writer to be told no. Only "you may run" must be decided under the write lock.
         let now = self.clock.now();
-        if let Some(record) = self.read(&claim.id).await?
+        if let Some(Found { record, pieces, .. }) = self.look(&claim.id)?
             && let Decision::Refuse(refusal) = decide(Some(&record), claim, now)
         {
-            return Ok(Claimed::Lost { refusal, record: Box::new(record), now });
+            // A body of megabytes is read only if it is going to be sent.
+            let whole = match refusal {
+                Refusal::Replay if pieces > 0 => self.read_whole(claim.id).await?,
+                _ => Some(record),
+            };
+            // Gone or stripped in between: then it is decided anew.
+            if let Some(record) = whole.map(Box::new)
+                && let Decision::Refuse(refusal) = decide(Some(&record), claim, now)
+            {
+                return Ok(Claimed::Lost { refusal, record, now });
+            }
         }
         match self.writer.ask(Op::Claim(Box::new(PreparedClaim::new(claim)))).await? {
             Reply::Claimed(claimed) => Ok(claimed),
@@ -233,7 +245,11 @@ impl Store for SqliteStore {
 
     async fn get(&self, id: &KeyId) -> Result<Option<Record>, StoreError> {
         let now = self.clock.now();
-        Ok(self.read(id).await?.filter(|record| !is_forgotten(record, now)))
+        let record = match self.look(id)? {
+            Some(found) if found.pieces > 0 => self.read_whole(*id).await?,
+            found => found.map(|found| found.record),
+        };
+        Ok(record.filter(|record| !is_forgotten(record, now)))
     }
 
     async fn purge(&self, limit: usize) -> Result<Purged, StoreError> {

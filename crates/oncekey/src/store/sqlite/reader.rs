@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use oncekey_core::StoreError;
 use rusqlite::Connection;
+use tokio::sync::Semaphore;
 
 use super::error::{Failure, from_sqlite};
 use super::place::Place;
@@ -25,6 +26,8 @@ struct Pool {
     place: Place,
     connections: Vec<Mutex<Connection>>,
     next: AtomicUsize,
+    /// How many long reads may go on at once: each has a connection and a body of its own.
+    long_reads: Semaphore,
 }
 
 impl Readers {
@@ -34,7 +37,8 @@ impl Readers {
         let open = |_| schema::open_reader(path).map(Mutex::new);
         let connections = (0..count).map(open).collect::<Result<_, _>>()?;
         let (place, next) = (Place::of(path), AtomicUsize::new(0));
-        Ok(Self(Arc::new(Pool { path: path.to_owned(), place, connections, next })))
+        let (path, long_reads) = (path.to_owned(), Semaphore::new(2 * count));
+        Ok(Self(Arc::new(Pool { path, place, connections, next, long_reads })))
     }
 
     /// Reads on this thread. `read` must be short.
@@ -53,6 +57,7 @@ impl Readers {
         &self,
         read: impl FnOnce(&Connection) -> Result<T, Failure> + Send + 'static,
     ) -> Result<T, StoreError> {
+        let _turn = self.0.long_reads.acquire().await.map_err(|_| super::error::closed())?;
         let pool = Arc::clone(&self.0);
         let work = move || {
             let connection = schema::open_reader(&pool.path)?;

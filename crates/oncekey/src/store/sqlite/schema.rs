@@ -1,6 +1,6 @@
 //! Opening a database file: what must be true before a single record is trusted to it.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use oncekey_core::{ErrorKind, StoreError, Timestamp};
@@ -50,17 +50,48 @@ pub enum Placement {
     Shared,
 }
 
-/// Opens the file for the writer thread, makes it ours, and brings its tables up to date.
+/// Where a path leads: through links, and from the working folder of this moment. A file that does
+/// not exist yet is looked for in its folder.
+pub(super) fn resolve(path: &Path) -> PathBuf {
+    let in_its_folder = || {
+        let folder = match path.parent() {
+            Some(parent) if !parent.as_os_str().is_empty() => parent,
+            Some(_) | None => Path::new("."),
+        };
+        Some(folder.canonicalize().ok()?.join(path.file_name()?))
+    };
+    // What cannot be resolved cannot be opened either, and opening it says why in better words.
+    path.canonicalize().ok().or_else(in_its_folder).unwrap_or_else(|| path.to_owned())
+}
+
+/// Opens the file for the writer thread, makes it ours, and brings its tables up to date. The file
+/// is made if it does not exist.
 pub(super) fn open_writer(
     path: &Path,
     placement: Placement,
     now: Timestamp,
 ) -> Result<Connection, StoreError> {
+    open_with(path, placement, now, OpenFlags::SQLITE_OPEN_CREATE)
+}
+
+/// Opens the file once more. If it is gone, making another would hide that.
+pub(super) fn reopen_writer(
+    path: &Path,
+    placement: Placement,
+    now: Timestamp,
+) -> Result<Connection, StoreError> {
+    open_with(path, placement, now, OpenFlags::empty())
+}
+
+fn open_with(
+    path: &Path,
+    placement: Placement,
+    now: Timestamp,
+    create: OpenFlags,
+) -> Result<Connection, StoreError> {
     check_version(rusqlite::version_number())?;
     super::network::check(path)?;
-    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
-        | OpenFlags::SQLITE_OPEN_CREATE
-        | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX | create;
     let mut connection = Connection::open_with_flags(path, flags).map_err(from_sqlite)?;
     connection.busy_timeout(BUSY).map_err(from_sqlite)?;
     check_writable(&connection)?;

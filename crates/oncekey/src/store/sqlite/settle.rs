@@ -23,8 +23,9 @@ const WRITE: &str = "UPDATE oncekey_clock SET fence = ?1, fresh = ?2 WHERE id = 
 /// The digest up to which the next keys are moved.
 const LAST: &str =
     "SELECT hash FROM oncekey_fresh WHERE hash >= ?1 ORDER BY hash LIMIT 1 OFFSET ?2";
+/// A key that is in both maps, which nobody put there, must not stop all others.
 const MOVE: &str = "
-    INSERT INTO oncekey_settled (hash, record)
+    INSERT OR IGNORE INTO oncekey_settled (hash, record)
     SELECT hash, record FROM oncekey_fresh WHERE hash BETWEEN ?1 AND ?2 ORDER BY hash";
 const CLEAR: &str = "DELETE FROM oncekey_fresh WHERE hash BETWEEN ?1 AND ?2";
 

@@ -8,8 +8,8 @@ use oncekey_core::saved::{NotKept, Outcome};
 use oncekey_core::seal::{RECORD_FORMAT, Seal};
 use oncekey_core::store::{Purged, Times};
 use oncekey_core::{
-    Answer, Claim, Claimed, Completion, Fence, Grant, KeyId, Lease, Owner, Renewal, Sent, State,
-    StateKind, Timestamp, Tombstone, Write,
+    Answer, Claim, Claimed, Completion, Fence, Grant, KeyId, Lease, Owner, Refusal, Renewal, Sent,
+    State, StateKind, Timestamp, Tombstone, Write,
 };
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
@@ -60,8 +60,9 @@ const PUT_PIECE: &str = "
     INSERT INTO oncekey_pieces (record, outcome, part, bytes) VALUES (?1, ?2, ?3, ?4)
     ON CONFLICT (record, outcome, part) DO UPDATE SET bytes = excluded.bytes";
 
-const GET_PIECES: &str =
-    "SELECT bytes FROM oncekey_pieces WHERE record = ?1 AND outcome = ?2 ORDER BY part";
+const GET_PIECES: &str = "
+    SELECT bytes FROM oncekey_pieces WHERE record = ?1 AND outcome = ?2 AND part < ?3
+    ORDER BY part";
 
 const DUE: &str = "
     SELECT a.record, a.expires, a.forget, a.status, a.not_kept, a.outcome, a.seal,
@@ -111,13 +112,15 @@ pub(super) struct Ledger {
 impl Ledger {
     /// The next fence. One that does not rise cannot be granted: the ledger is damaged, because no
     /// clock counts microseconds up to the end of the numbers.
-    fn next_fence(self, now: Timestamp) -> Result<Fence, Failure> {
+    fn next_fence(self, found: Option<Fence>, now: Timestamp) -> Result<Fence, Failure> {
         const WRONG: Failure = Failure::Damaged("the highest fence that was granted");
         // Zero is what a new file begins with.
         let previous = match self.fence {
             0 => None,
             number => Some(Fence::from_number(number).ok_or(WRONG)?),
         };
+        // Normally the ledger is ahead of every record; a damaged one may not be.
+        let previous = previous.max(found);
         let next = Fence::next(previous, now);
         if previous < Some(next) { Ok(next) } else { Err(WRONG) }
     }
@@ -164,8 +167,11 @@ pub(super) fn claim(
     let found = find(connection, &claim.id)?;
     match (decide(found.as_ref().map(|found| &found.record), claim, now), found) {
         (Decision::Refuse(refusal), Some(found)) => {
-            let record = Box::new(whole(connection, found)?);
-            Ok(Claimed::Lost { refusal, record, now })
+            let record = match refusal {
+                Refusal::Replay => whole(connection, found)?,
+                _ => found.record,
+            };
+            Ok(Claimed::Lost { refusal, record: Box::new(record), now })
         }
         (Decision::Run(Grant::Again), Some(found)) => {
             let until = now.after(claim.lease);
@@ -193,7 +199,7 @@ fn grant_anew(
 ) -> Result<Lease, Failure> {
     let PreparedClaim { claim, places, seal } = prepared;
     let before = found.as_ref().map(|found| &found.record);
-    let fence = ledger.next_fence(now)?;
+    let fence = ledger.next_fence(before.map(|record| record.fence), now)?;
     let lease = Lease { id: claim.id, fence, owner: claim.owner, until: now.after(claim.lease) };
     let columns = params![
         claim.id.as_bytes(),
@@ -423,7 +429,7 @@ pub(super) fn whole(
         return Ok(found.record);
     }
     let mut statement = connection.prepare_cached(GET_PIECES)?;
-    let mut rows = statement.query(params![found.row, outcome.as_bytes()])?;
+    let mut rows = statement.query(params![found.row, outcome.as_bytes(), found.pieces])?;
     let mut body = Vec::new();
     while let Some(row) = rows.next()? {
         let piece = row.get_ref(0)?.as_blob().map_err(|_| Failure::Damaged("a piece"))?;

@@ -41,9 +41,11 @@ impl Watcher {
         }
         let (bell, rung) = mpsc::channel();
         let (readers, hub) = (self.readers.clone(), Arc::clone(&self.hub));
+        // Before the thread runs: what is committed from here on is news.
+        let seen = readers.data_version().ok();
         let spawned = std::thread::Builder::new()
             .name("oncekey-sqlite-watcher".to_owned())
-            .spawn(move || look(&readers, &hub, &rung));
+            .spawn(move || look(&readers, &hub, &rung, seen));
         *thread = spawned.ok().map(|handle| (bell, handle));
     }
 }
@@ -58,8 +60,7 @@ impl Drop for Watcher {
     }
 }
 
-fn look(readers: &Readers, hub: &Hub, rung: &mpsc::Receiver<()>) {
-    let mut seen = readers.data_version().ok();
+fn look(readers: &Readers, hub: &Hub, rung: &mpsc::Receiver<()>, mut seen: Option<i64>) {
     loop {
         let awake = if hub.is_watched() {
             rung.recv_timeout(INTERVAL)

@@ -22,7 +22,7 @@ use oncekey_core::saved::Outcome;
 use oncekey_core::store::Purged;
 use oncekey_core::wake::Hub;
 use oncekey_core::{
-    Claimed, Clock, ErrorKind, KeyId, Lease, Renewal, StoreError, Timestamp, Write,
+    Claimed, Clock, ErrorKind, Grant, KeyId, Lease, Renewal, StoreError, Timestamp, Write,
 };
 use rusqlite::Connection;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
@@ -167,8 +167,12 @@ impl Writer {
         let place = Arc::clone(lane).acquire_owned().await.map_err(|_| closed())?;
         let (reply, answer) = oneshot::channel();
         let queue = self.queue.as_ref().ok_or_else(closed)?;
-        // A job that is not taken is dropped, and with it the end that would reply.
-        queue.put(Job { op, reply, _place: place });
+        if !queue.put(Job { op, reply, _place: place }) {
+            return Err(StoreError::new(
+                ErrorKind::Unavailable,
+                "the writer of the database file has died: start the process again",
+            ));
+        }
         answer.await.map_err(|_| closed())?
     }
 }
@@ -194,7 +198,11 @@ impl Thread {
             let batch = take_batch(&mut waiting);
             let done = batch.len();
             let watch = Stopwatch::start();
-            self.serve(batch);
+            if let Err(for_all) = self.serve(batch) {
+                // Whoever queued behind it would wait as long, to hear the same.
+                jobs.take(&mut waiting);
+                answer_all(waiting.drain(..).collect(), &for_all);
+            }
             // If they come, waiting saves a commit; if not, it has cost half a one.
             let longest = watch.elapsed() / 2;
             // Those who came meanwhile and those who are back in a moment: counting both keeps
@@ -226,11 +234,14 @@ impl Thread {
         }
     }
 
-    /// Does a batch and answers everybody in it.
-    fn serve(&mut self, batch: Vec<Job>) {
+    /// Does a batch and answers everybody in it. An error is one that everybody else would get too.
+    fn serve(&mut self, batch: Vec<Job>) -> Result<(), StoreError> {
         let connection = match self.connection.take().map_or_else(|| self.open(), Ok) {
             Ok(connection) => connection,
-            Err(error) => return answer_all(batch, &error),
+            Err(error) => {
+                answer_all(batch, &error);
+                return Err(error);
+            }
         };
         match self.transact(&connection, &batch) {
             Ok(replies) => {
@@ -238,17 +249,24 @@ impl Thread {
                 answer(batch, replies);
             }
             Err(Broken::ForAll(failure)) => {
-                self.connection = Some(connection);
-                answer_all(batch, &failure.into());
+                self.keep(connection);
+                let error = failure.into();
+                answer_all(batch, &error);
+                return Err(error);
             }
             Err(Broken::BeforeCommit(failure)) => {
-                self.connection = Some(connection);
+                self.keep(connection);
                 if batch.len() == 1 {
-                    return answer(batch, vec![Err(failure.into())]);
+                    answer(batch, vec![Err(failure.into())]);
+                    return Ok(());
                 }
                 // One operation may have spoilt it for all. Alone, only the culprit fails.
-                for job in batch {
-                    self.serve(vec![job]);
+                let mut jobs = batch.into_iter();
+                while let Some(job) = jobs.next() {
+                    if let Err(for_all) = self.serve(vec![job]) {
+                        answer_all(jobs.collect(), &for_all);
+                        return Err(for_all);
+                    }
                 }
             }
             Err(Broken::AtCommit { error, replies }) => {
@@ -258,12 +276,18 @@ impl Thread {
                 answer(batch, replies);
             }
         }
+        Ok(())
+    }
+
+    /// Goes on with a connection after a rollback, unless the rollback has failed.
+    fn keep(&mut self, connection: Connection) {
+        self.connection = connection.is_autocommit().then_some(connection);
     }
 
     fn open(&mut self) -> Result<Connection, StoreError> {
         // Opening a file that is gone would make a new one.
         self.place.check_file()?;
-        let connection = schema::open_writer(&self.path, self.placement, self.clock.now())?;
+        let connection = schema::reopen_writer(&self.path, self.placement, self.clock.now())?;
         self.place = Place::of(&self.path);
         Ok(connection)
     }
@@ -306,6 +330,9 @@ impl Thread {
 
     /// A commit failed, so every operation of the batch has happened or has not, and SQLite
     /// cannot say which. A fresh connection recovers the log; then the owner tokens tell.
+    ///
+    /// What the failed commit left at the end of the log could still come to life in a crash. A
+    /// commit of our own overwrites it: only then is "nothing changed" true for ever.
     fn find_out(
         &mut self,
         batch: &[Job],
@@ -313,7 +340,7 @@ impl Thread {
         error: rusqlite::Error,
     ) -> Vec<Result<Reply, StoreError>> {
         let cause = from_sqlite(error).to_string();
-        match self.open() {
+        match self.open().and_then(|connection| barrier(&connection).map(|()| connection)) {
             Ok(connection) => {
                 let jobs = batch.iter().zip(replies);
                 let replies =
@@ -426,6 +453,11 @@ fn found_out(
     cause: &str,
 ) -> Result<Reply, StoreError> {
     let happened = match (op, &reply) {
+        // Whether a repeated claim has extended its lease cannot be told from its owner token.
+        (Op::Claim(_), Ok(Reply::Claimed(Claimed::Won { grant: Grant::Again, .. })))
+        | (Op::Piece { .. } | Op::Renew(..) | Op::Purge(_), Ok(_)) => {
+            return Err(ambiguous(cause));
+        }
         (Op::Claim(_), Ok(Reply::Claimed(Claimed::Won { lease, .. }))) => {
             is_judged(connection, lease, Act::Renew, Judgement::Apply)
         }
@@ -442,11 +474,17 @@ fn found_out(
         (Op::Unknown(lease), Ok(Reply::Wrote(Write::Applied))) => {
             is_judged(connection, lease, Act::Unknown, Judgement::Already)
         }
-        // Pieces, renewals and purges can be repeated without harm.
-        (Op::Piece { .. } | Op::Renew(..) | Op::Purge(_), _)
-        | (Op::Claim(_) | Op::Send(_) | Op::Complete(..) | Op::Release(_) | Op::Unknown(_), _) => {
-            Ok(false)
-        }
+        (
+            Op::Piece { .. }
+            | Op::Renew(..)
+            | Op::Purge(_)
+            | Op::Claim(_)
+            | Op::Send(_)
+            | Op::Complete(..)
+            | Op::Release(_)
+            | Op::Unknown(_),
+            _,
+        ) => Ok(false),
     };
     match happened {
         Ok(true) => reply,
@@ -487,6 +525,14 @@ fn answer_all(batch: Vec<Job>, error: &StoreError) {
     let copy = || StoreError::new(error.kind(), error.to_string());
     let replies = batch.iter().map(|_| Err(copy())).collect();
     answer(batch, replies);
+}
+
+/// Commits a change that harms nobody: a fence that nobody gets. One that changes nothing at all
+/// would write nothing.
+fn barrier(connection: &Connection) -> Result<(), StoreError> {
+    let barrier =
+        "BEGIN IMMEDIATE; UPDATE oncekey_clock SET fence = fence + 1 WHERE id = 1; COMMIT";
+    connection.execute_batch(barrier).map_err(from_sqlite)
 }
 
 fn begin(connection: &Connection) -> rusqlite::Result<()> {
