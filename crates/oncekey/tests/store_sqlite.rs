@@ -29,7 +29,7 @@ struct FileRig<S> {
 }
 
 fn one_handle() -> FileRig<SqliteStore> {
-    FileRig::new(|path, clock| open(path, clock))
+    FileRig::new(open)
 }
 
 fn two_handles() -> FileRig<InTurns> {

@@ -198,10 +198,8 @@ impl Store for SqliteStore {
             && let Decision::Refuse(refusal) = decide(Some(&record), claim, now)
         {
             // A body of megabytes is read only if it is going to be sent.
-            let whole = match refusal {
-                Refusal::Replay if pieces > 0 => self.read_whole(claim.id).await?,
-                _ => Some(record),
-            };
+            let is_far = refusal == Refusal::Replay && pieces > 0;
+            let whole = if is_far { self.read_whole(claim.id).await? } else { Some(record) };
             // Gone or stripped in between: then it is decided anew.
             if let Some(record) = whole.map(Box::new)
                 && let Decision::Refuse(refusal) = decide(Some(&record), claim, now)

@@ -167,10 +167,8 @@ pub(super) fn claim(
     let found = find(connection, &claim.id)?;
     match (decide(found.as_ref().map(|found| &found.record), claim, now), found) {
         (Decision::Refuse(refusal), Some(found)) => {
-            let record = match refusal {
-                Refusal::Replay => whole(connection, found)?,
-                _ => found.record,
-            };
+            let is_replay = refusal == Refusal::Replay;
+            let record = if is_replay { whole(connection, found)? } else { found.record };
             Ok(Claimed::Lost { refusal, record: Box::new(record), now })
         }
         (Decision::Run(Grant::Again), Some(found)) => {
