@@ -20,6 +20,7 @@
 
 mod browse;
 mod error;
+mod known;
 mod network;
 mod place;
 mod queue;
@@ -47,6 +48,7 @@ use oncekey_core::{
 
 pub use self::schema::{Placement, migration_sql};
 
+use self::known::Known;
 use self::reader::Readers;
 use self::row::Found;
 use self::settle::Sweep;
@@ -67,6 +69,7 @@ const PURGE_SLICE: usize = 250;
 pub struct SqliteStore {
     clock: Arc<dyn Clock>,
     readers: Readers,
+    known: Known,
     hub: Arc<Hub>,
     watcher: Watcher,
     // Last, so that it is dropped last: dropping it waits until everything is written.
@@ -125,8 +128,9 @@ impl SqliteOptions {
         let (for_writer, told) = (Arc::clone(&clock), Arc::clone(&hub));
         let writer = Writer::start(path.clone(), placement, for_writer, told, sweep)?;
         let readers = Readers::open(&path)?;
+        let known = Known::start(&readers)?;
         let watcher = Watcher::new(readers.clone(), Arc::clone(&hub));
-        Ok(SqliteStore { clock, readers, hub, watcher, writer })
+        Ok(SqliteStore { clock, readers, known, hub, watcher, writer })
     }
 }
 
@@ -194,7 +198,8 @@ impl Store for SqliteStore {
         // A refusal that was true at the moment of this read is an answer: nobody needs the
         // writer to be told no. Only "you may run" must be decided under the write lock.
         let now = self.clock.now();
-        if let Some(Found { record, pieces, .. }) = self.look(&claim.id)?
+        if self.known.may_have(&claim.id)
+            && let Some(Found { record, pieces, .. }) = self.look(&claim.id)?
             && let Decision::Refuse(refusal) = decide(Some(&record), claim, now)
         {
             // A body of megabytes is read only if it is going to be sent.
@@ -207,6 +212,7 @@ impl Store for SqliteStore {
                 return Ok(Claimed::Lost { refusal, record, now });
             }
         }
+        self.known.note(&claim.id);
         match self.writer.ask(Op::Claim(Box::new(PreparedClaim::new(claim)))).await? {
             Reply::Claimed(claimed) => Ok(claimed),
             Reply::Wrote(_) | Reply::Renewed(_) | Reply::Purged(_) => unreachable!("{WRONG}"),

@@ -49,6 +49,17 @@ impl Readers {
         Ok(read(&self.0.connection())?)
     }
 
+    /// Reads on this thread, which may be blocked, on a connection of its own.
+    pub(super) fn read_apart<T>(
+        &self,
+        read: impl FnOnce(&Connection) -> Result<T, Failure>,
+    ) -> Result<T, StoreError> {
+        let connection = schema::open_reader(&self.0.path)?;
+        // The others still read the file that was there before.
+        self.0.place.check_file()?;
+        Ok(read(&connection)?)
+    }
+
     /// Reads on a thread that may be blocked, on a connection of its own.
     ///
     /// # Cancellation
@@ -58,14 +69,10 @@ impl Readers {
         read: impl FnOnce(&Connection) -> Result<T, Failure> + Send + 'static,
     ) -> Result<T, StoreError> {
         let _turn = self.0.long_reads.acquire().await.map_err(|_| super::error::closed())?;
-        let pool = Arc::clone(&self.0);
-        let work = move || {
-            let connection = schema::open_reader(&pool.path)?;
-            // The others still read the file that was there before.
-            pool.place.check_file()?;
-            Ok::<T, StoreError>(read(&connection)?)
-        };
-        tokio::task::spawn_blocking(work).await.map_err(|_| super::error::closed())?
+        let readers = self.clone();
+        tokio::task::spawn_blocking(move || readers.read_apart(read))
+            .await
+            .map_err(|_| super::error::closed())?
     }
 
     /// How often other connections have changed the file, as this connection sees it.
