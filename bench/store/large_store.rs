@@ -29,7 +29,9 @@ const FRESH: usize = 262_144;
 /// Callers that claim.
 const CALLERS: usize = 64;
 /// Claims in a round: the small file must not grow out of its class.
-const CLAIMS: usize = 10_000;
+const CLAIMS: usize = 20_000;
+/// Long enough to go through millions of keys.
+const SETTLED: Duration = Duration::from_secs(4);
 /// Claims before each round that do not count: they warm the caches.
 const WARM: usize = 2_000;
 /// Finished keys that a round purges.
@@ -206,6 +208,8 @@ async fn check(path: &Path, stored: usize, due: usize) -> Result<()> {
 /// Microseconds per claim of a new key, with everything that has to be written for it.
 fn claims(runtime: &Runtime, path: &Path, work: Work) -> Result<f64> {
     let store = Arc::new(SqliteStore::open(path)?);
+    // A store that has just been opened is still going through its keys.
+    std::thread::sleep(SETTLED);
     let work = Arc::new(work);
     let run = |numbers: std::ops::Range<usize>| {
         let (store, work) = (Arc::clone(&store), Arc::clone(&work));

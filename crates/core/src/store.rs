@@ -170,19 +170,10 @@ impl Claim {
 }
 
 impl Completion {
-    /// When a completion at `now` under `fence` counts as done, until when it answers, and when it
-    /// may be forgotten.
-    ///
-    /// The fence is a clock reading too. If the store's clock stepped back after the claim, the
-    /// fence still tells the later time, and counting from it keeps the record from expiring the
-    /// moment the clock is put right. No more than a day of that, so that a clock that was once
-    /// decades ahead does not make records immortal.
+    /// The times of a completion at `now` under `fence`.
     #[must_use]
     pub fn times(&self, fence: Fence, now: Timestamp) -> Times {
-        const MOST_AHEAD: Duration = Duration::from_secs(24 * 60 * 60);
-        let at = now.max(Timestamp::from_micros(fence.number()).min(now.after(MOST_AHEAD)));
-        let expires = at.after(self.retention);
-        Times { at, expires, forget: expires.after(self.linger) }
+        Times::of(self.retention, self.linger, fence, now)
     }
 
     /// Checks what the type system cannot. Every store calls it before it does anything.
@@ -264,7 +255,7 @@ pub struct Completion {
     pub linger: Duration,
 }
 
-/// The times of a finished record; see [`Completion::times`].
+/// The times of a finished record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Times {
     /// When it was completed.
@@ -273,6 +264,23 @@ pub struct Times {
     pub expires: Timestamp,
     /// When it may be forgotten.
     pub forget: Timestamp,
+}
+
+impl Times {
+    /// When a completion at `now` under `fence` counts as done, until when it answers, and when it
+    /// may be forgotten.
+    ///
+    /// The fence is a clock reading too. If the store's clock stepped back after the claim, the
+    /// fence still tells the later time, and counting from it keeps the record from expiring the
+    /// moment the clock is put right. No more than a day of that, so that a clock that was once
+    /// decades ahead does not make records immortal.
+    #[must_use]
+    pub fn of(retention: Duration, linger: Duration, fence: Fence, now: Timestamp) -> Self {
+        const MOST_AHEAD: Duration = Duration::from_secs(24 * 60 * 60);
+        let at = now.max(Timestamp::from_micros(fence.number()).min(now.after(MOST_AHEAD)));
+        let expires = at.after(retention);
+        Self { at, expires, forget: expires.after(linger) }
+    }
 }
 
 /// What a purge removed.

@@ -18,11 +18,13 @@
 //! # }
 //! ```
 
+mod aftermath;
 mod browse;
 mod error;
 mod known;
 mod network;
 mod place;
+mod purge;
 mod queue;
 mod reader;
 mod row;

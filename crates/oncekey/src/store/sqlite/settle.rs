@@ -6,10 +6,10 @@
 //! a few to the large map, in the order of their digests: each page of the large map then takes
 //! many keys at once, a sweep at a time.
 
+use oncekey_core::{Fence, Timestamp};
 use rusqlite::{Connection, OptionalExtension, params};
 
 use super::error::Failure;
-use super::verbs::Ledger;
 
 /// How many keys the small map holds before any are moved: four megabytes of index, which stays
 /// in memory, and about nine keys for every page of a large map of five million.
@@ -28,6 +28,32 @@ const MOVE: &str = "
     INSERT OR IGNORE INTO oncekey_settled (hash, record)
     SELECT hash, record FROM oncekey_fresh WHERE hash BETWEEN ?1 AND ?2 ORDER BY hash";
 const CLEAR: &str = "DELETE FROM oncekey_fresh WHERE hash BETWEEN ?1 AND ?2";
+
+/// What a transaction knows about the whole store.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ledger {
+    /// The highest fence ever granted.
+    pub(super) fence: i64,
+    /// How many keys are in the small map.
+    pub(super) fresh: i64,
+}
+
+impl Ledger {
+    /// The next fence. One that does not rise cannot be granted: the ledger is damaged, because no
+    /// clock counts microseconds up to the end of the numbers.
+    pub(super) fn next_fence(self, found: Option<Fence>, now: Timestamp) -> Result<Fence, Failure> {
+        const WRONG: Failure = Failure::Damaged("the highest fence that was granted");
+        // Zero is what a new file begins with.
+        let previous = match self.fence {
+            0 => None,
+            number => Some(Fence::from_number(number).ok_or(WRONG)?),
+        };
+        // Normally the ledger is ahead of every record; a damaged one may not be.
+        let previous = previous.max(found);
+        let next = Fence::next(previous, now);
+        if previous < Some(next) { Ok(next) } else { Err(WRONG) }
+    }
+}
 
 /// Where the sweep stands. Any place is right, so it need not survive the writer thread, and two
 /// processes that sweep the same file do not disturb each other.

@@ -3,18 +3,21 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use oncekey_core::decide::{Act, Decision, Judgement, Standing, decide, judge};
-use oncekey_core::saved::{NotKept, Outcome};
+use oncekey_core::saved::Outcome;
 use oncekey_core::seal::{RECORD_FORMAT, Seal};
-use oncekey_core::store::{Purged, Times};
+use oncekey_core::store::Times;
 use oncekey_core::{
-    Answer, Claim, Claimed, Completion, Fence, Grant, KeyId, Lease, Owner, Refusal, Renewal, Sent,
-    State, StateKind, Timestamp, Tombstone, Write,
+    Answer, Claim, Claimed, Completion, Grant, KeyId, Lease, Refusal, Renewal, Sent, State,
+    StateKind, Timestamp, Write,
 };
-use rusqlite::{Connection, OptionalExtension, Row, params};
+use rusqlite::{Connection, OptionalExtension, params};
 
 use super::error::Failure;
+use super::purge;
 use super::row::{self, Found};
+use super::settle::Ledger;
 
 /// Finds a record with everything that belongs to it. Two probes, one in each key map. What the
 /// maps name and is not there, or is not what they name, is damage and not an absent key: so nothing
@@ -64,73 +67,32 @@ const GET_PIECES: &str = "
     SELECT bytes FROM oncekey_pieces WHERE record = ?1 AND outcome = ?2 AND part < ?3
     ORDER BY part";
 
-const DUE: &str = "
-    SELECT a.record, a.expires, a.forget, a.status, a.not_kept, a.outcome, a.seal,
-        r.key_id, r.fence, r.owner, r.state
-    FROM oncekey_answers AS a JOIN oncekey_records AS r ON r.id = a.record
-    WHERE a.due <= ?1 ORDER BY a.due";
-
-const STRIP: &str = "
-    UPDATE oncekey_answers SET due = forget, not_kept = ?2, seal = ?3, headers = x'',
-        pieces = 0, body = x''
-    WHERE record = ?1";
-
-const FORGET_ANSWER: &str = "DELETE FROM oncekey_answers WHERE record = ?1";
-const FORGET_PIECES: &str = "DELETE FROM oncekey_pieces WHERE record = ?1";
-const FORGET_RECORD: &str = "DELETE FROM oncekey_records WHERE id = ?1";
-const FORGET_FRESH: &str = "DELETE FROM oncekey_fresh WHERE hash = ?1 AND record = ?2";
-const FORGET_SETTLED: &str = "DELETE FROM oncekey_settled WHERE hash = ?1 AND record = ?2";
-
 /// A claim with what can be computed before the writer thread is asked.
 #[derive(Debug)]
 pub(super) struct PreparedClaim {
     pub(super) claim: Claim,
-    places: Vec<u8>,
     seal: Seal,
 }
 
-/// A completion with what can be computed before the writer thread is asked.
+/// A completion as columns, computed before the writer thread is asked.
 #[derive(Debug)]
 pub(super) struct PreparedCompletion {
-    pub(super) completion: Completion,
     pub(super) outcome: Outcome,
+    /// The completion without its answer: what its times are computed from.
+    spans: (Duration, Duration),
+    status: Option<u16>,
+    not_kept: u8,
     seal: Seal,
     headers: Vec<u8>,
-    /// In how many pieces the body was written beforehand; zero if it goes with the answer.
-    pub(super) pieces: u32,
-}
-
-/// What a transaction knows about the whole store.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Ledger {
-    /// The highest fence ever granted.
-    pub(super) fence: i64,
-    /// How many keys are in the small map.
-    pub(super) fresh: i64,
-}
-
-impl Ledger {
-    /// The next fence. One that does not rise cannot be granted: the ledger is damaged, because no
-    /// clock counts microseconds up to the end of the numbers.
-    fn next_fence(self, found: Option<Fence>, now: Timestamp) -> Result<Fence, Failure> {
-        const WRONG: Failure = Failure::Damaged("the highest fence that was granted");
-        // Zero is what a new file begins with.
-        let previous = match self.fence {
-            0 => None,
-            number => Some(Fence::from_number(number).ok_or(WRONG)?),
-        };
-        // Normally the ledger is ahead of every record; a damaged one may not be.
-        let previous = previous.max(found);
-        let next = Fence::next(previous, now);
-        if previous < Some(next) { Ok(next) } else { Err(WRONG) }
-    }
+    /// Empty if the body was written beforehand, in so many pieces.
+    body: Bytes,
+    pieces: u32,
 }
 
 impl PreparedClaim {
     pub(super) fn new(claim: &Claim) -> Self {
         let Claim { id, owner, fingerprint, class, origin, places, .. } = claim;
         Self {
-            places: places.encode(),
             seal: Seal::of_claim(id, owner, fingerprint, *class, (origin, places)),
             claim: claim.clone(),
         }
@@ -140,20 +102,20 @@ impl PreparedClaim {
 impl PreparedCompletion {
     pub(super) fn new(lease: &Lease, completion: &Completion, pieces: u32) -> Self {
         let outcome = completion.answer.outcome();
-        let headers = match &completion.answer {
-            Answer::Kept(saved) => saved.headers.encode(),
-            Answer::Tombstone(_) => Vec::new(),
+        let (headers, body) = match &completion.answer {
+            Answer::Kept(saved) if pieces == 0 => (saved.headers.encode(), saved.body.clone()),
+            Answer::Kept(saved) => (saved.headers.encode(), Bytes::new()),
+            Answer::Tombstone(_) => (Vec::new(), Bytes::new()),
         };
+        let (status, not_kept) = row::answer_columns(&completion.answer);
+        let spans = (completion.retention, completion.linger);
         let seal = Seal::of_answer(lease, &outcome, &outcome);
-        Self { completion: completion.clone(), outcome, seal, headers, pieces }
+        Self { outcome, spans, status, not_kept, seal, headers, body, pieces }
     }
 
     /// How many bytes the completion itself adds to a transaction.
     pub(super) fn inline_size(&self) -> usize {
-        match &self.completion.answer {
-            Answer::Kept(saved) if self.pieces == 0 => saved.body.len() + self.headers.len(),
-            Answer::Kept(_) | Answer::Tombstone(_) => self.headers.len(),
-        }
+        self.headers.len() + self.body.len()
     }
 }
 
@@ -195,7 +157,7 @@ fn grant_anew(
     ledger: &mut Ledger,
     now: Timestamp,
 ) -> Result<Lease, Failure> {
-    let PreparedClaim { claim, places, seal } = prepared;
+    let PreparedClaim { claim, seal } = prepared;
     let before = found.as_ref().map(|found| &found.record);
     let fence = ledger.next_fence(before.map(|record| record.fence), now)?;
     let lease = Lease { id: claim.id, fence, owner: claim.owner, until: now.after(claim.lease) };
@@ -212,7 +174,7 @@ fn grant_anew(
         claim.fingerprint.version(),
         claim.fingerprint.digest(),
         seal.as_bytes(),
-        places,
+        claim.places.as_encoded(),
         claim.origin.key.as_bytes(),
         claim.origin.scope.as_bytes(),
         claim.origin.route.as_bytes(),
@@ -222,8 +184,7 @@ fn grant_anew(
         let columns = [columns, params![row]].concat();
         connection.prepare_cached(CLAIM_OVER)?.execute(&*columns)?;
         // Whatever an earlier generation or attempt has left behind.
-        connection.prepare_cached(FORGET_ANSWER)?.execute([row])?;
-        connection.prepare_cached(FORGET_PIECES)?.execute([row])?;
+        purge::forget_answer(connection, row)?;
     } else {
         connection.prepare_cached(CLAIM_NEW)?.execute(columns)?;
         let row = connection.last_insert_rowid();
@@ -264,14 +225,9 @@ pub(super) fn complete(
     prepared: &PreparedCompletion,
     now: Timestamp,
 ) -> Result<Write, Failure> {
-    let PreparedCompletion { completion, outcome, seal, headers, pieces } = prepared;
-    write(connection, lease, Act::Complete(*outcome), |row| {
-        let Times { at, expires, forget } = completion.times(lease.fence, now);
-        let (status, not_kept) = row::answer_columns(&completion.answer);
-        let body: &[u8] = match &completion.answer {
-            Answer::Kept(saved) if *pieces == 0 => &saved.body,
-            Answer::Kept(_) | Answer::Tombstone(_) => &[],
-        };
+    write(connection, lease, Act::Complete(prepared.outcome), |row| {
+        let (retention, linger) = prepared.spans;
+        let Times { at, expires, forget } = Times::of(retention, linger, lease.fence, now);
         let done = StateKind::Done.code();
         connection.prepare_cached(SET_STATE)?.execute(params![row, done, at.micros()])?;
         connection.prepare_cached(COMPLETE)?.execute(params![
@@ -279,13 +235,13 @@ pub(super) fn complete(
             expires.micros(),
             forget.micros(),
             expires.micros(),
-            status,
-            not_kept,
-            outcome.as_bytes(),
-            seal.as_bytes(),
-            headers,
-            pieces,
-            body,
+            prepared.status,
+            prepared.not_kept,
+            prepared.outcome.as_bytes(),
+            prepared.seal.as_bytes(),
+            prepared.headers,
+            prepared.pieces,
+            &*prepared.body,
         ])?;
         Ok(())
     })
@@ -312,7 +268,7 @@ pub(super) fn release(
     lease: &Lease,
     ledger: &mut Ledger,
 ) -> Result<Write, Failure> {
-    write(connection, lease, Act::Release, |row| forget(connection, &lease.id, row, ledger))
+    write(connection, lease, Act::Release, |row| purge::forget(connection, &lease.id, row, ledger))
 }
 
 pub(super) fn unknown(
@@ -325,75 +281,6 @@ pub(super) fn unknown(
         connection.prepare_cached(SET_STATE)?.execute(params![row, unknown, now.micros()])?;
         Ok(())
     })
-}
-
-pub(super) fn purge(
-    connection: &Connection,
-    limit: usize,
-    ledger: &mut Ledger,
-    now: Timestamp,
-) -> Result<Purged, Failure> {
-    let mut due = due(connection, limit, now)?;
-    // In the order of the key maps, so that neighbours are removed together.
-    due.sort_by_key(|(lease, ..)| row::hash_of(&lease.id));
-    let mut purged = Purged::default();
-    for (lease, row, forget_at, status, outcome) in due {
-        if forget_at <= now {
-            forget(connection, &lease.id, row, ledger)?;
-            purged.forgotten += 1;
-        } else {
-            let reason = NotKept::Expired;
-            let stands = Answer::Tombstone(Tombstone { status, reason }).outcome();
-            let seal = Seal::of_answer(&lease, &outcome, &stands);
-            let columns = params![row, reason.code(), seal.as_bytes()];
-            connection.prepare_cached(STRIP)?.execute(columns)?;
-            connection.prepare_cached(FORGET_PIECES)?.execute([row])?;
-            purged.stripped += 1;
-        }
-    }
-    Ok(purged)
-}
-
-/// A lease of the newest attempt, its row, when to forget it, its status and its outcome.
-type Due = (Lease, i64, Timestamp, Option<u16>, Outcome);
-
-fn due(connection: &Connection, limit: usize, now: Timestamp) -> Result<Vec<Due>, Failure> {
-    let mut statement = connection.prepare_cached(DUE)?;
-    let mut rows = statement.query([now.micros()])?;
-    let mut due = Vec::new();
-    while due.len() < limit
-        && let Some(row) = rows.next()?
-    {
-        // A damaged row stays for people to look at, and must not keep the others from going.
-        due.extend(read_due(row, now));
-    }
-    Ok(due)
-}
-
-/// `None` if the row is not what was written, as far as can be told without reading the answer.
-fn read_due(row: &Row<'_>, now: Timestamp) -> Option<Due> {
-    let moment = |column| row.get(column).ok().map(Timestamp::from_micros);
-    let (expires, forget_at) = (moment(1)?, moment(2)?);
-    let (status, not_kept): (Option<u16>, u8) = (row.get(3).ok()?, row.get(4).ok()?);
-    let given = Outcome::from_bytes(row.get(5).ok()?);
-    let lease = Lease {
-        id: KeyId::from_bytes(row.get(7).ok()?),
-        fence: Fence::from_number(row.get(8).ok()?)?,
-        owner: Owner::from_bytes(row.get(9).ok()?),
-        until: now,
-    };
-    let stands = match not_kept {
-        0 => given,
-        code => {
-            let reason = NotKept::from_code(code)?;
-            Answer::Tombstone(Tombstone { status, reason }).outcome()
-        }
-    };
-    let sound = expires <= now
-        && expires <= forget_at
-        && row.get(10) == Ok(StateKind::Done.code())
-        && row.get(6).map(Seal::from_bytes) == Ok(Seal::of_answer(&lease, &given, &stands));
-    sound.then_some((lease, row.get(0).ok()?, forget_at, status, given))
 }
 
 /// Reads a record and, if its body is in pieces, leaves it there.
@@ -466,24 +353,6 @@ pub(super) fn judged(
         .transpose()?;
     let row = standing.map_or(0, |(row, _)| row);
     Ok((judge(standing.map(|(_, standing)| standing), lease, act), row))
-}
-
-fn forget(
-    connection: &Connection,
-    id: &KeyId,
-    row: i64,
-    ledger: &mut Ledger,
-) -> Result<(), Failure> {
-    let place = [row::hash_of(id), row];
-    connection.prepare_cached(FORGET_ANSWER)?.execute([row])?;
-    connection.prepare_cached(FORGET_PIECES)?.execute([row])?;
-    connection.prepare_cached(FORGET_RECORD)?.execute([row])?;
-    if connection.prepare_cached(FORGET_FRESH)?.execute(place)? > 0 {
-        ledger.fresh -= 1;
-    } else {
-        connection.prepare_cached(FORGET_SETTLED)?.execute(place)?;
-    }
-    Ok(())
 }
 
 fn get_statement() -> &'static str {

@@ -17,22 +17,23 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use oncekey_core::decide::{Act, Judgement};
 use oncekey_core::saved::Outcome;
 use oncekey_core::store::Purged;
 use oncekey_core::wake::Hub;
 use oncekey_core::{
-    Claimed, Clock, ErrorKind, Grant, KeyId, Lease, Renewal, StoreError, Timestamp, Write,
+    Claimed, Clock, ErrorKind, KeyId, Lease, Renewal, StoreError, Timestamp, Write,
 };
 use rusqlite::Connection;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
+use super::aftermath;
 use super::error::{Failure, closed, from_sqlite};
 use super::place::Place;
+use super::purge;
 use super::queue::{Entrance, Exit, Patience, queue};
 use super::schema::{self, Placement};
-use super::settle::{self, Sweep};
-use super::verbs::{self, Ledger, PreparedClaim, PreparedCompletion};
+use super::settle::{self, Ledger, Sweep};
+use super::verbs::{self, PreparedClaim, PreparedCompletion};
 use crate::clock::Stopwatch;
 
 /// Operations that may wait or be under way in one lane. Beyond it callers wait for a place, so
@@ -340,16 +341,19 @@ impl Thread {
         error: rusqlite::Error,
     ) -> Vec<Result<Reply, StoreError>> {
         let cause = from_sqlite(error).to_string();
-        match self.open().and_then(|connection| barrier(&connection).map(|()| connection)) {
+        match self
+            .open()
+            .and_then(|connection| aftermath::barrier(&connection).map(|()| connection))
+        {
             Ok(connection) => {
                 let jobs = batch.iter().zip(replies);
-                let replies =
-                    jobs.map(|(job, reply)| found_out(&connection, &job.op, reply, &cause));
+                let replies = jobs
+                    .map(|(job, reply)| aftermath::found_out(&connection, &job.op, reply, &cause));
                 let replies = replies.collect();
                 self.connection = Some(connection);
                 replies
             }
-            Err(_) => batch.iter().map(|_| Err(ambiguous(&cause))).collect(),
+            Err(_) => batch.iter().map(|_| Err(aftermath::ambiguous(&cause))).collect(),
         }
     }
 }
@@ -428,7 +432,7 @@ fn apply(
         }
         Op::Release(lease) => verbs::release(connection, lease, ledger).map(Reply::Wrote),
         Op::Unknown(lease) => verbs::unknown(connection, lease, now).map(Reply::Wrote),
-        Op::Purge(limit) => verbs::purge(connection, *limit, ledger, now).map(Reply::Purged),
+        Op::Purge(limit) => purge::purge(connection, *limit, ledger, now).map(Reply::Purged),
     }
 }
 
@@ -441,75 +445,6 @@ fn finished_by(op: &Op, reply: &Reply) -> Option<KeyId> {
         ) => Some(lease.id),
         _ => None,
     }
-}
-
-/// Looks whether one operation of a failed commit is there. Only effects are looked for: an
-/// operation that would have changed nothing may have been answered from changes of its own batch
-/// that never happened, so its caller asks again.
-fn found_out(
-    connection: &Connection,
-    op: &Op,
-    reply: Result<Reply, StoreError>,
-    cause: &str,
-) -> Result<Reply, StoreError> {
-    let happened = match (op, &reply) {
-        // Whether a repeated claim has extended its lease cannot be told from its owner token.
-        (Op::Claim(_), Ok(Reply::Claimed(Claimed::Won { grant: Grant::Again, .. })))
-        | (Op::Piece { .. } | Op::Renew(..) | Op::Purge(_), Ok(_)) => {
-            return Err(ambiguous(cause));
-        }
-        (Op::Claim(_), Ok(Reply::Claimed(Claimed::Won { lease, .. }))) => {
-            is_judged(connection, lease, Act::Renew, Judgement::Apply)
-        }
-        (Op::Send(lease), Ok(Reply::Wrote(Write::Applied))) => {
-            is_judged(connection, lease, Act::Send, Judgement::Already)
-        }
-        (Op::Complete(lease, completion), Ok(Reply::Wrote(Write::Applied))) => {
-            let act = Act::Complete(completion.outcome);
-            is_judged(connection, lease, act, Judgement::Already)
-        }
-        (Op::Release(lease), Ok(Reply::Wrote(Write::Applied))) => {
-            is_judged(connection, lease, Act::Release, Judgement::Fenced)
-        }
-        (Op::Unknown(lease), Ok(Reply::Wrote(Write::Applied))) => {
-            is_judged(connection, lease, Act::Unknown, Judgement::Already)
-        }
-        (
-            Op::Piece { .. }
-            | Op::Renew(..)
-            | Op::Purge(_)
-            | Op::Claim(_)
-            | Op::Send(_)
-            | Op::Complete(..)
-            | Op::Release(_)
-            | Op::Unknown(_),
-            _,
-        ) => Ok(false),
-    };
-    match happened {
-        Ok(true) => reply,
-        Ok(false) => Err(StoreError::new(
-            ErrorKind::Unavailable,
-            format!("the commit failed and nothing changed: {cause}"),
-        )),
-        Err(_) => Err(ambiguous(cause)),
-    }
-}
-
-fn is_judged(
-    connection: &Connection,
-    lease: &Lease,
-    act: Act,
-    wanted: Judgement,
-) -> Result<bool, Failure> {
-    verbs::judged(connection, lease, act).map(|(judgement, _)| judgement == wanted)
-}
-
-fn ambiguous(cause: &str) -> StoreError {
-    StoreError::new(
-        ErrorKind::Ambiguous,
-        format!("the commit failed and it is not known what it changed: {cause}"),
-    )
 }
 
 fn answer(batch: Vec<Job>, replies: Vec<Result<Reply, StoreError>>) {
@@ -525,14 +460,6 @@ fn answer_all(batch: Vec<Job>, error: &StoreError) {
     let copy = || StoreError::new(error.kind(), error.to_string());
     let replies = batch.iter().map(|_| Err(copy())).collect();
     answer(batch, replies);
-}
-
-/// Commits a change that harms nobody: a fence that nobody gets. One that changes nothing at all
-/// would write nothing.
-fn barrier(connection: &Connection) -> Result<(), StoreError> {
-    let barrier =
-        "BEGIN IMMEDIATE; UPDATE oncekey_clock SET fence = fence + 1 WHERE id = 1; COMMIT";
-    connection.execute_batch(barrier).map_err(from_sqlite)
 }
 
 fn begin(connection: &Connection) -> rusqlite::Result<()> {
