@@ -54,8 +54,11 @@ impl Readers {
         &self,
         read: impl FnOnce(&Connection) -> Result<T, Failure>,
     ) -> Result<T, StoreError> {
+        // The others still read the file that was there before. Looked at before it is opened,
+        // because opening and closing another file may remove the log that lies beside it; and
+        // after, because a look is not a lock.
+        self.0.place.check()?;
         let connection = schema::open_reader(&self.0.path)?;
-        // The others still read the file that was there before.
         self.0.place.check_file()?;
         Ok(read(&connection)?)
     }

@@ -199,10 +199,12 @@ impl Thread {
             let batch = take_batch(&mut waiting);
             let done = batch.len();
             let watch = Stopwatch::start();
-            if let Err(for_all) = self.serve(batch) {
-                // Whoever queued behind it would wait as long, to hear the same.
+            if let Err(Stuck { unanswered, error }) = self.serve(batch) {
+                // Whoever queued behind it would wait as long, to hear the same. They are taken
+                // before anybody is answered: who comes later may find that it works again.
                 jobs.take(&mut waiting);
-                answer_all(waiting.drain(..).collect(), &for_all);
+                answer_all(unanswered, &error);
+                answer_all(waiting.drain(..).collect(), &error);
             }
             // If they come, waiting saves a commit; if not, it has cost half a one.
             let longest = watch.elapsed() / 2;
@@ -235,14 +237,11 @@ impl Thread {
         }
     }
 
-    /// Does a batch and answers everybody in it. An error is one that everybody else would get too.
-    fn serve(&mut self, batch: Vec<Job>) -> Result<(), StoreError> {
+    /// Does a batch and answers everybody in it, unless everybody else would get the same error.
+    fn serve(&mut self, batch: Vec<Job>) -> Result<(), Stuck> {
         let connection = match self.connection.take().map_or_else(|| self.open(), Ok) {
             Ok(connection) => connection,
-            Err(error) => {
-                answer_all(batch, &error);
-                return Err(error);
-            }
+            Err(error) => return Err(Stuck { unanswered: batch, error }),
         };
         match self.transact(&connection, &batch) {
             Ok(replies) => {
@@ -251,9 +250,7 @@ impl Thread {
             }
             Err(Broken::ForAll(failure)) => {
                 self.keep(connection);
-                let error = failure.into();
-                answer_all(batch, &error);
-                return Err(error);
+                return Err(Stuck { unanswered: batch, error: failure.into() });
             }
             Err(Broken::BeforeCommit(failure)) => {
                 self.keep(connection);
@@ -264,9 +261,9 @@ impl Thread {
                 // One operation may have spoilt it for all. Alone, only the culprit fails.
                 let mut jobs = batch.into_iter();
                 while let Some(job) = jobs.next() {
-                    if let Err(for_all) = self.serve(vec![job]) {
-                        answer_all(jobs.collect(), &for_all);
-                        return Err(for_all);
+                    if let Err(mut stuck) = self.serve(vec![job]) {
+                        stuck.unanswered.extend(jobs);
+                        return Err(stuck);
                     }
                 }
             }
@@ -356,6 +353,12 @@ impl Thread {
             Err(_) => batch.iter().map(|_| Err(aftermath::ambiguous(&cause))).collect(),
         }
     }
+}
+
+/// The file cannot be written at all for the moment.
+struct Stuck {
+    unanswered: Vec<Job>,
+    error: StoreError,
 }
 
 /// Why a transaction did not go through.
