@@ -218,4 +218,22 @@ mod tests {
         assert!(line.ends_with("--tests -- claim"), "{line}");
         assert!(tools_for(&options).is_empty());
     }
+
+    /// The README says `cargo run`: that needs exactly one program among the default members.
+    #[test]
+    fn plain_cargo_run_starts_the_one_program_of_the_project() {
+        let arguments = ["metadata", "--no-deps", "--offline", "--format-version", "1"];
+        let output = cargo().args(arguments).current_dir(crate::root()).output().unwrap();
+        let metadata: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let defaults = metadata["workspace_default_members"].as_array().unwrap();
+        let packages = metadata["packages"].as_array().unwrap();
+        let programs: Vec<&str> = packages
+            .iter()
+            .filter(|package| defaults.contains(&package["id"]))
+            .flat_map(|package| package["targets"].as_array().unwrap())
+            .filter(|target| target["kind"][0] == "bin")
+            .filter_map(|target| target["name"].as_str())
+            .collect();
+        assert_eq!(programs, ["oncekey"]);
+    }
 }
