@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use crate::fingerprint::JsonPath;
 use crate::record::Sent;
 use crate::saved::NotKept;
 
@@ -30,6 +31,48 @@ pub struct Policy {
     pub limits: Limits,
     /// What happens to keyed requests while the store cannot be asked.
     pub store_down: StoreDown,
+    /// When the send mark is written.
+    pub mark: Mark,
+    /// How much of an answer is kept.
+    pub retain: Retain,
+    /// What a panic of the work counts as.
+    pub panic: Panicked,
+}
+
+/// When the mark is written that says "from here on the work may have happened".
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Mark {
+    /// Apart for `once`, with the claim for `keyed` and `retry`, and never for `tx`.
+    #[default]
+    ByClass,
+    /// With the claim. Saves a write; a crash between claim and send then counts as a send.
+    WithClaim,
+    /// By a write of its own, right before the send. A crash before it is provably harmless.
+    Apart,
+}
+
+/// How much of an answer is kept.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Retain {
+    /// All of it.
+    #[default]
+    Whole,
+    /// The status alone, for answers that hold a secret which is shown once. A retry is told that
+    /// the work ran, and with which status.
+    StatusOnly,
+    /// All of it but these members of JSON bodies, which are replaced by `null`. A replay says
+    /// which. A body that is not JSON, or not surely so, is not kept at all.
+    Redacted(Vec<JsonPath>),
+}
+
+/// What a panic of the work counts as. Nobody knows how far the work got.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Panicked {
+    /// As work without an answer: unknown for `once`, to be done again for the other classes.
+    #[default]
+    ByClass,
+    /// As an answer with status 500, which is kept and replayed like any other.
+    Answer500,
 }
 
 /// What we may do when the owner died, or the upstream never answered after a byte was sent.
@@ -192,6 +235,9 @@ impl Default for Policy {
             in_flight: InFlight::Wait(DEFAULT_WAIT),
             limits: Limits::default(),
             store_down: StoreDown::Refuse,
+            mark: Mark::ByClass,
+            retain: Retain::Whole,
+            panic: Panicked::ByClass,
         }
     }
 }
@@ -245,6 +291,17 @@ impl Policy {
         }
     }
 
+    /// Whether a claim announces the send at the same time.
+    #[must_use]
+    pub const fn announced(&self) -> Sent {
+        match (self.mark, self.class) {
+            // Under `tx` nothing is ever sent.
+            (_, Class::Tx) | (Mark::Apart, _) | (Mark::ByClass, Class::Once) => Sent::No,
+            (Mark::WithClaim, Class::Once | Class::Keyed | Class::Retry)
+            | (Mark::ByClass, Class::Keyed | Class::Retry) => Sent::Yes,
+        }
+    }
+
     /// What to do with the record of an attempt that ended like this, given whether an earlier
     /// attempt may have done the work ([`Claimed::Won`](crate::store::Claimed::Won) says so). A
     /// pure function: the same ending always gets the same verdict.
@@ -263,6 +320,9 @@ impl Policy {
             Ending::NoAnswer | Ending::Broke if self.class == Class::Tx => Verdict::Release,
             Ending::NoAnswer | Ending::Broke => Verdict::Unknown,
             Ending::Answered { status, fit } => match (self.keep.verdict(status), fit) {
+                (Verdict::Keep, _) if self.retain == Retain::StatusOnly => {
+                    Verdict::Tombstone(NotKept::StatusOnly)
+                }
                 (Verdict::Keep, Fit::TooLarge) => Verdict::Tombstone(NotKept::TooLarge),
                 (Verdict::Keep, Fit::Streamed) => Verdict::Tombstone(NotKept::Streamed),
                 (Verdict::Keep, Fit::Upgraded) => Verdict::Tombstone(NotKept::Upgraded),
@@ -423,6 +483,30 @@ mod tests {
                 assert_eq!(policy.verdict(Sent::Yes, ending), Verdict::Unknown, "{ending:?}");
             }
             assert_eq!(policy.verdict(Sent::Yes, answered(201)), Verdict::Keep);
+        }
+    }
+
+    #[test]
+    fn status_only_keeps_the_fact_and_nothing_else() {
+        let policy = Policy { retain: Retain::StatusOnly, ..Policy::default() };
+        let kept = policy.verdict(Sent::No, answered(201));
+        assert_eq!(kept, Verdict::Tombstone(NotKept::StatusOnly));
+        assert_eq!(policy.verdict(Sent::No, answered(429)), Verdict::Release);
+    }
+
+    #[test]
+    fn the_mark_is_apart_where_a_second_send_would_hurt() {
+        for (mark, class, expected) in [
+            (Mark::ByClass, Class::Once, Sent::No),
+            (Mark::ByClass, Class::Keyed, Sent::Yes),
+            (Mark::ByClass, Class::Retry, Sent::Yes),
+            (Mark::ByClass, Class::Tx, Sent::No),
+            (Mark::WithClaim, Class::Once, Sent::Yes),
+            (Mark::WithClaim, Class::Tx, Sent::No),
+            (Mark::Apart, Class::Keyed, Sent::No),
+        ] {
+            let policy = Policy { mark, class, ..Policy::default() };
+            assert_eq!(policy.announced(), expected, "{mark:?} {class:?}");
         }
     }
 

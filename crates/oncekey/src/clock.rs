@@ -1,6 +1,7 @@
 //! The only place that reads the time.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::fmt;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use oncekey_core::{Clock, Timestamp};
 
@@ -10,6 +11,24 @@ use oncekey_core::{Clock, Timestamp};
 /// clock that granted them, and retention counts from the later of clock and fence.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemClock;
+
+/// How long the machine has been up, the time that it was asleep included.
+///
+/// An owner judges by this clock whether it may still send. `Instant` stands still while a laptop
+/// or a virtual machine sleeps on Linux: an owner that slept for an hour would take its lease for
+/// fresh.
+pub trait Uptime: fmt::Debug + Send + Sync + 'static {
+    /// Time since some fixed moment. Never steps back.
+    fn elapsed(&self) -> Duration;
+}
+
+/// The uptime of this machine.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SystemUptime;
+
+/// Measures how long something takes, by a clock that never steps.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Stopwatch(Instant);
 
 impl Clock for SystemClock {
     #[expect(clippy::disallowed_methods, reason = "this is the one place")]
@@ -21,19 +40,28 @@ impl Clock for SystemClock {
     }
 }
 
-/// Measures how long something takes, by a clock that never steps.
-#[cfg(feature = "sqlite")]
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Stopwatch(std::time::Instant);
+impl Uptime for SystemUptime {
+    fn elapsed(&self) -> Duration {
+        use rustix::time::{ClockId, clock_gettime};
+        // On Linux only this one counts suspend; on Apple's systems the monotonic clock does.
+        #[cfg(target_os = "linux")]
+        const COUNTS_SUSPEND: ClockId = ClockId::Boottime;
+        #[cfg(not(target_os = "linux"))]
+        const COUNTS_SUSPEND: ClockId = ClockId::Monotonic;
 
-#[cfg(feature = "sqlite")]
+        let up = clock_gettime(COUNTS_SUSPEND);
+        let nanos = u32::try_from(up.tv_nsec).unwrap_or(0);
+        Duration::new(u64::try_from(up.tv_sec).unwrap_or(0), nanos)
+    }
+}
+
 impl Stopwatch {
     #[expect(clippy::disallowed_methods, reason = "this is the one place")]
     pub(crate) fn start() -> Self {
-        Self(std::time::Instant::now())
+        Self(Instant::now())
     }
 
-    pub(crate) fn elapsed(self) -> std::time::Duration {
+    pub(crate) fn elapsed(self) -> Duration {
         self.0.elapsed()
     }
 }
@@ -45,5 +73,13 @@ mod tests {
     #[test]
     fn the_system_clock_is_past_the_day_this_was_written() {
         assert!(SystemClock.now() > Timestamp::from_micros(1_763_000_000_000_000));
+    }
+
+    #[test]
+    fn uptime_never_stands_still_for_long() {
+        let before = SystemUptime.elapsed();
+        std::thread::sleep(Duration::from_millis(2));
+        let passed = SystemUptime.elapsed().saturating_sub(before);
+        assert!(passed >= Duration::from_millis(2), "{passed:?}");
     }
 }

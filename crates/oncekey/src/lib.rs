@@ -1,12 +1,17 @@
 //! Makes any API safe to retry.
 //!
-//! This crate holds the stores; the decisions that they share are in [`core`].
+//! [`engine`] does the work: claim, run, complete. [`layer`](crate::layer) puts it in front of a
+//! tower service. The stores are in [`store`]; the decisions that all of them share are in
+//! [`core`].
 //!
 //! | feature | what it adds |
 //! |---|---|
 //! | `sqlite` | [`store::sqlite`]: the embedded store, one file, durable |
+//! | `tower` | [`layer`](crate::layer): `Idempotency-Key` for axum, hyper and other tower services |
 
 pub mod clock;
+pub mod engine;
+pub mod entropy;
 pub mod store;
 
 pub use oncekey_core as core;
