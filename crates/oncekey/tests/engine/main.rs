@@ -8,3 +8,4 @@ mod outages;
 mod owners;
 mod runs;
 mod scene;
+mod secrets;
