@@ -25,7 +25,7 @@
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let engine = Engine::builder(Arc::new(MemoryStore::new(Arc::new(SystemClock)))).build();
+//! let engine = Engine::new(Arc::new(MemoryStore::new(Arc::new(SystemClock))))?;
 //! let layer = IdempotencyLayer::builder(engine)
 //!     .scope(ScopeFrom::header(HeaderName::from_static("x-tenant")))
 //!     .rule(Rule::new("POST /charges").required())
@@ -75,6 +75,7 @@ mod layer;
 mod meters;
 mod outcome;
 mod replay;
+mod respond;
 mod rule;
 mod scope;
 mod service;

@@ -1,7 +1,6 @@
 //! One keyed request, from its arrival to its answer.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
@@ -15,43 +14,35 @@ use tracing::{Instrument as _, Span};
 
 use super::body::ResponseBody;
 use super::collect::{Read, read};
-use super::headers::{self, Mark, Status, mark};
 use super::layer::Config;
 use super::meters::Quality;
 use super::outcome::Outcome;
-use super::replay::{Restored, restore};
 use super::rule::Rule;
 use super::scope::NoScope;
-use super::status::accepted;
-use super::work::{Ended, Work};
+use super::work::Work;
 use crate::clock::Stopwatch;
-use crate::engine::{
-    Call, NoSend, Ran, Recorded, Refused, Replayed, Reply, RequestId, Unavailable,
-};
-use crate::problem::{Code, Executed, Problem, Retryable};
+use crate::engine::{Call, RequestId};
+use crate::problem::{Code, Problem};
 
 /// A request that a rule applies to.
 pub(super) struct Visit {
-    config: Arc<Config>,
-    rule: Arc<Rule>,
-    request: RequestId,
+    pub(super) config: Arc<Config>,
+    pub(super) rule: Arc<Rule>,
+    pub(super) request: RequestId,
+    pub(super) version: Version,
+    pub(super) span: Span,
     method: Method,
-    version: Version,
-    span: Span,
 }
 
 /// A request that ends before the engine hears of it: nothing was claimed.
-struct Turned {
-    outcome: Outcome,
-    problem: Problem,
-    key: Option<Key>,
+pub(super) struct Turned {
+    pub(super) outcome: Outcome,
+    pub(super) problem: Problem,
+    pub(super) key: Option<Key>,
 }
 
 /// How a request ended, and the answer to it.
-type End<B, E> = (Outcome, Result<Response<ResponseBody<B>>, E>);
-
-/// An attempt that lost its lease has a successor by now, which is at work: soon is soon enough.
-const AFTER_LOST_LEASE: Duration = Duration::from_secs(1);
+pub(super) type End<B, E> = (Outcome, Result<Response<ResponseBody<B>>, E>);
 
 impl Visit {
     pub(super) fn new(config: Arc<Config>, rule: Arc<Rule>, parts: &Parts) -> Self {
@@ -230,131 +221,6 @@ impl Visit {
             body,
         };
         Fingerprint::v1(&subject, self.rule.fingerprint_rules())
-    }
-
-    fn respond<B: Body, E>(&self, key: &Key, reply: Reply<Ended<B, E>>) -> End<B, E> {
-        let outcome = Outcome::of(&reply);
-        match reply {
-            Reply::Ran(ran) => self.ran(key, outcome, ran),
-            Reply::Replayed(replayed) => self.replay(key, outcome, &replayed),
-            Reply::Refused(refused) => (outcome, Ok(self.refuse(key, &refused))),
-        }
-    }
-
-    fn ran<B: Body, E>(&self, key: &Key, outcome: Outcome, ran: Ran<Ended<B, E>>) -> End<B, E> {
-        let Ran { value, recorded, fence } = ran;
-        self.span.record("idempotency.replayed", false);
-        if let Some(fence) = fence {
-            self.span.record("idempotency.fence", fence.number());
-        }
-        match value {
-            Some(Ended::Answer(mut response)) => {
-                let retention = self.rule.shared_policy().retention;
-                let status = Status::ran(outcome, recorded, retention);
-                let own = self.request.as_str();
-                mark(response.headers_mut(), &self.mark(Some(key), Some(own)), status);
-                (outcome, Ok(response))
-            }
-            Some(Ended::Failed(error)) => (outcome, Err(error)),
-            Some(Ended::NotBegun(why)) => {
-                let why = match why {
-                    NoSend::Lost | NoSend::TooLate => Unavailable::LeaseLost,
-                    NoSend::Store => Unavailable::Store,
-                };
-                let refused = Refused::Unavailable { why, retry_after: AFTER_LOST_LEASE };
-                (Outcome::of_refusal(&refused), Ok(self.refuse(key, &refused)))
-            }
-            None => (outcome, Ok(self.problem(outcome, self.broke(recorded), Some(key)))),
-        }
-    }
-
-    /// The problem of the caller whose work panicked.
-    fn broke(&self, recorded: Recorded) -> Problem {
-        let mut problem = match recorded {
-            Recorded::Kept | Recorded::Tombstone(_) | Recorded::Unprotected => Problem::new(
-                Code::WorkFailed,
-                "The service broke while it executed the request. How far it got is not known.",
-            ),
-            Recorded::Released => {
-                let mut problem = Problem::new(
-                    Code::WorkFailed,
-                    "The service broke while it executed the request, and everything was undone.",
-                );
-                problem.executed = Executed::No;
-                problem.retryable = Retryable::Yes;
-                problem
-            }
-            Recorded::Unknown | Recorded::Journalled | Recorded::Fenced | Recorded::Unrecorded => {
-                let mut problem = Problem::new(
-                    Code::OutcomeUnknown,
-                    "The service broke while it executed the request, and nobody knows how far it \
-                     got.",
-                );
-                if self.rule.shared_policy().class.may_send_again() {
-                    problem.retryable = Retryable::Yes;
-                }
-                problem
-            }
-        };
-        problem.status = Code::WorkFailed.status();
-        problem
-    }
-
-    fn replay<B: Body, E>(&self, key: &Key, outcome: Outcome, replayed: &Replayed) -> End<B, E> {
-        self.span.record("idempotency.replayed", true);
-        self.span.record("idempotency.fence", replayed.fence.number());
-        self.span.record("idempotency.original_request_id", replayed.original.as_str());
-        let Ok(Restored { mut response, traceparent }) = restore(&replayed.saved) else {
-            let refused = Refused::Damaged;
-            return (Outcome::of_refusal(&refused), Ok(self.refuse(key, &refused)));
-        };
-        if let Some(trace) = traceparent {
-            self.span.record("idempotency.original_traceparent", trace);
-        }
-        let status = Status::replayed(outcome, replayed.age, replayed.ttl);
-        mark(response.headers_mut(), &self.mark(Some(key), Some(&replayed.original)), status);
-        (outcome, Ok(response))
-    }
-
-    fn refuse<B: Body>(&self, key: &Key, refused: &Refused) -> Response<ResponseBody<B>> {
-        if let Refused::Accepted { retry_after, original } = refused
-            && let Some(path) = self.config.status_path_for(&self.rule)
-        {
-            let with = self.mark(Some(key), original.as_deref());
-            return accepted(path, key, *retry_after, &with);
-        }
-        self.problem(Outcome::of_refusal(refused), Problem::from(refused), Some(key))
-    }
-
-    fn turn<B: Body>(&self, turned: Turned) -> Response<ResponseBody<B>> {
-        let Turned { outcome, problem, key } = turned;
-        let unread = problem.code == Code::BodyTooLarge;
-        let mut response = self.problem(outcome, problem, key.as_ref());
-        if unread {
-            headers::close(response.headers_mut(), self.version);
-        }
-        response
-    }
-
-    fn problem<B: Body>(
-        &self,
-        outcome: Outcome,
-        mut problem: Problem,
-        key: Option<&Key>,
-    ) -> Response<ResponseBody<B>> {
-        problem.request_id = Some(self.request.as_str().to_owned());
-        let original = problem.original_request.as_deref();
-        if let Some(original) = original {
-            self.span.record("idempotency.original_request_id", original);
-        }
-        let mut response = headers::problem(&problem, &self.config.problems);
-        let status = Status::problem(outcome, &problem);
-        mark(response.headers_mut(), &self.mark(key, original), status);
-        response
-    }
-
-    fn mark<'a>(&'a self, key: Option<&'a Key>, original: Option<&'a str>) -> Mark<'a> {
-        Mark { key, request: &self.request, original, rule: Some(&self.rule) }
     }
 
     /// Clients that count their attempts let telemetry tell a retry from a second click.
