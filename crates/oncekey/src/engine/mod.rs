@@ -11,6 +11,8 @@ mod attempt;
 mod builder;
 mod call;
 #[cfg_attr(not(test), expect(dead_code, reason = "nobody calls it yet"))]
+mod journal;
+#[cfg_attr(not(test), expect(dead_code, reason = "nobody calls it yet"))]
 mod redact;
 mod reply;
 mod request_id;
@@ -24,6 +26,7 @@ use oncekey_core::{Key, KeyId, Scope, derived_key};
 pub use self::attempt::{Attempt, NoSend};
 pub use self::builder::{Builder, Heartbeat};
 pub use self::call::{Call, Finish};
+pub use self::journal::JournalError;
 pub use self::reply::{Ran, Recorded, Refused, Replayed, Reply, Source, Unavailable};
 pub use self::request_id::RequestId;
 pub use self::vault::{KeyRing, KeyRingError};
