@@ -203,6 +203,7 @@ impl Shared {
         patience: std::pin::Pin<&mut tokio::time::Sleep>,
         began: Duration,
     ) -> Option<Reply<T>> {
+        tracing::Span::current().follows_from(seat.flight.span.clone());
         let settled = tokio::select! {
             biased;
             settled = seat.settled() => settled,
