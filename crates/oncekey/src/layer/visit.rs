@@ -79,8 +79,11 @@ impl Visit {
         RB::Error: Send + 'static,
     {
         let watch = Stopwatch::start();
-        let (outcome, answer) =
+        let (outcome, mut answer) =
             self.story(service, parts, body).instrument(self.span.clone()).await;
+        if let Ok(response) = &mut answer {
+            response.extensions_mut().insert(outcome);
+        }
         self.span.record("idempotency.outcome", outcome.label());
         self.rule.meters().request(&self.method, outcome);
         self.rule.meters().took(outcome, watch.elapsed());
