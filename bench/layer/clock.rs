@@ -1,38 +1,29 @@
 //! The only file of this program that reads a clock. The peer's program has a copy of it.
 
+use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// Measures how long something takes, on the wall and in processor time of all threads.
+/// When this program first looked.
+static BEGUN: LazyLock<Instant> = LazyLock::new(now);
+
+/// How long this program has run, on the wall.
+pub(crate) fn wall() -> Duration {
+    BEGUN.elapsed()
+}
+
+/// Nanoseconds on the wall and of processor time, of all threads, since some moment.
 ///
-/// Processor time is what the bars are about: it counts what the layer costs on every thread, and
+/// Processor time is what the bars are about: it counts what a layer costs on every thread, and
 /// does not count what else runs on the machine.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Stopwatch {
-    wall: Instant,
-    cpu: Duration,
+pub(crate) fn times() -> [u64; 2] {
+    let cpu = clock_gettime(ClockId::ProcessCPUTime);
+    [wall(), Duration::try_from(cpu).unwrap_or_default()]
+        .map(|time| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX))
 }
 
-/// What a stopwatch shows.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Span {
-    pub(crate) wall: Duration,
-    pub(crate) cpu: Duration,
-}
-
-impl Stopwatch {
-    #[expect(clippy::disallowed_methods, reason = "this is the clock of this program")]
-    pub(crate) fn start() -> Self {
-        Self { wall: Instant::now(), cpu: cpu() }
-    }
-
-    pub(crate) fn elapsed(self) -> Span {
-        Span { wall: self.wall.elapsed(), cpu: cpu().saturating_sub(self.cpu) }
-    }
-}
-
-fn cpu() -> Duration {
-    let spent = clock_gettime(ClockId::ProcessCPUTime);
-    Duration::try_from(spent).unwrap_or_default()
+#[expect(clippy::disallowed_methods, reason = "this is the clock of this program")]
+fn now() -> Instant {
+    Instant::now()
 }

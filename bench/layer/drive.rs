@@ -13,7 +13,6 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinSet;
 use tower::Service as _;
 
-use crate::clock::{Span, Stopwatch};
 use crate::service::{Desk, Operation};
 
 /// Who sends the requests, and where.
@@ -33,6 +32,9 @@ pub(crate) enum Front {
     /// A layer that keeps its promise.
     Layer,
 }
+
+/// Reads two counters that only rise. What a request costs is by how much they rise.
+pub(crate) type Meter = fn() -> [u64; 2];
 
 /// Finished keys that are replayed in turns: more than fits into the processor's first cache.
 const REPLAYED: usize = 1_000;
@@ -72,19 +74,19 @@ pub(crate) struct Lane {
     front: Front,
     service: Router,
     desk: Desk,
-    span: Span,
+    spent: [u64; 2],
 }
 
 impl Lane {
     /// `dress` puts the layer in front of the service, if there is one.
     pub(crate) fn new(front: Front, dress: impl FnOnce(Router) -> Router) -> Self {
         let desk = Desk::new();
-        Self { front, service: dress(desk.routes()), desk, span: Span::default() }
+        Self { front, service: dress(desk.routes()), desk, spent: [0; 2] }
     }
 
-    /// What all requests took together.
-    pub(crate) const fn span(&self) -> Span {
-        self.span
+    /// By how much the meter rose for all requests together.
+    pub(crate) const fn spent(&self) -> [u64; 2] {
+        self.spent
     }
 }
 
@@ -98,9 +100,9 @@ impl Lane {
 /// If a service does not answer as it should: then it is not what we think we measure.
 pub(crate) async fn drive(
     lanes: &mut [Lane],
-    operation: Operation,
-    callers: Callers,
+    (operation, callers): (Operation, Callers),
     requests: usize,
+    meter: Meter,
 ) {
     let mut held = JoinSet::new();
     for lane in &*lanes {
@@ -110,14 +112,18 @@ pub(crate) async fn drive(
     for first in (0..requests).step_by(turn) {
         let numbers = first..requests.min(first + turn);
         for lane in &mut *lanes {
+            let before = meter();
             lane.take_turn(operation, callers, numbers.clone()).await;
+            for ((spent, after), before) in lane.spent.iter_mut().zip(meter()).zip(before) {
+                *spent += after - before;
+            }
         }
     }
     for lane in lanes {
         let expected = match (lane.front, operation) {
-            (Front::Bare, _) | (_, Operation::Get | Operation::NoKey | Operation::New) => requests,
             (Front::Layer, Operation::Replay) => REPLAYED,
             (Front::Layer, Operation::Conflict) => 0,
+            (Front::Bare | Front::Layer, _) => requests,
         };
         assert_eq!(lane.desk.runs(), expected, "the handler runs as often as it should");
         lane.desk.let_end(1);
@@ -142,9 +148,8 @@ impl Lane {
         let mut service = self.service.clone();
         match (self.front, operation) {
             (Front::Layer, Operation::Replay) => {
-                for number in 0..REPLAYED {
-                    send(&mut service, operation.request(number)).await;
-                }
+                // Together, because a store on a disk has many commits to share then.
+                together(&service, self.front, operation, 0..REPLAYED).await;
             }
             (Front::Layer, Operation::Conflict) => {
                 held.spawn(async move { send(&mut service, operation.request(0)).await });
@@ -152,38 +157,27 @@ impl Lane {
             }
             // Without a layer nobody is held, and the handler costs what it costs elsewhere.
             (Front::Bare, Operation::Conflict) => self.desk.let_end(1 << 40),
-            (_, Operation::Get | Operation::NoKey | Operation::New)
-            | (Front::Bare, Operation::Replay) => {}
+            (Front::Bare | Front::Layer, _) => {}
         }
     }
 
-    async fn take_turn(&mut self, operation: Operation, callers: Callers, numbers: Range<usize>) {
+    async fn take_turn(&self, operation: Operation, callers: Callers, numbers: Range<usize>) {
         let (front, mut service) = (self.front, self.service.clone());
-        let span = match callers {
+        match callers {
             Callers::One => {
-                let watch = Stopwatch::start();
                 for number in numbers {
                     let status = send(&mut service, request(operation, number)).await;
                     assert_eq!(status, expected(front, operation));
                 }
-                watch.elapsed()
             }
             Callers::Many => together(&service, front, operation, numbers).await,
-        };
-        self.span.wall += span.wall;
-        self.span.cpu += span.cpu;
+        }
     }
 }
 
-async fn together(
-    service: &Router,
-    front: Front,
-    operation: Operation,
-    numbers: Range<usize>,
-) -> Span {
+async fn together(service: &Router, front: Front, operation: Operation, numbers: Range<usize>) {
     let Range { start, end } = numbers;
     let next = Arc::new(AtomicUsize::new(start));
-    let watch = Stopwatch::start();
     let mut callers = JoinSet::new();
     for _ in 0..MANY {
         let (mut service, next) = (service.clone(), Arc::clone(&next));
@@ -201,21 +195,17 @@ async fn together(
         });
     }
     callers.join_all().await;
-    watch.elapsed()
 }
 
 fn request(operation: Operation, number: usize) -> Request<Body> {
-    match operation {
-        Operation::Replay => operation.request(number % REPLAYED),
-        Operation::Get | Operation::NoKey | Operation::New | Operation::Conflict => {
-            operation.request(number)
-        }
-    }
+    let number = if operation == Operation::Replay { number % REPLAYED } else { number };
+    operation.request(number)
 }
 
 const fn expected(front: Front, operation: Operation) -> StatusCode {
     match (front, operation) {
         (_, Operation::Get) => StatusCode::OK,
+        (_, Operation::SmallUpload | Operation::LargeUpload) => StatusCode::NO_CONTENT,
         (Front::Layer, Operation::Conflict) => StatusCode::CONFLICT,
         (_, Operation::NoKey | Operation::New | Operation::Replay)
         | (Front::Bare, Operation::Conflict) => StatusCode::CREATED,

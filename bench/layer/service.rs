@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use axum::body::{Body, Bytes};
 use axum::extract::State;
-use axum::http::{HeaderValue, Method, Request, StatusCode, header};
+use axum::http::{HeaderValue, Method, Request, StatusCode, Uri, header};
 use axum::response::IntoResponse;
 use axum::routing::post;
 use axum::{Json, Router};
@@ -23,6 +23,10 @@ pub(crate) enum Operation {
     Get,
     /// A POST without a key.
     NoKey,
+    /// The same with 10 bytes that the handler does not look at.
+    SmallUpload,
+    /// The same with a mebibyte.
+    LargeUpload,
     /// A POST with a key that nobody used.
     New,
     /// A POST with a key whose work is done.
@@ -75,15 +79,26 @@ const CHARGES: &str = "/v1/charges";
 const HELD: &str = "/v1/held";
 /// Takes a body of any size and looks at nothing but its length.
 const UPLOADS: &str = "/v1/uploads";
+/// What is uploaded there. Handed over without a copy, so that a copy would be the layer's.
+static UPLOAD: [u8; 1024 * 1024] = [b'7'; 1024 * 1024];
 
 impl Operation {
-    pub(crate) const ALL: [Self; 5] =
-        [Self::Get, Self::NoKey, Self::New, Self::Replay, Self::Conflict];
+    pub(crate) const ALL: [Self; 7] = [
+        Self::Get,
+        Self::NoKey,
+        Self::SmallUpload,
+        Self::LargeUpload,
+        Self::New,
+        Self::Replay,
+        Self::Conflict,
+    ];
 
     pub(crate) const fn label(self) -> &'static str {
         match self {
             Self::Get => "get",
             Self::NoKey => "no-key",
+            Self::SmallUpload => "no-key-10-bytes",
+            Self::LargeUpload => "no-key-1-MiB",
             Self::New => "new",
             Self::Replay => "replay",
             Self::Conflict => "conflict",
@@ -95,31 +110,26 @@ impl Operation {
     pub(crate) fn request(self, number: usize) -> Request<Body> {
         let (method, path, body) = match self {
             Self::Get => (Method::GET, CHARGES, Body::empty()),
-            Self::NoKey | Self::New | Self::Replay => (Method::POST, CHARGES, charge()),
-            Self::Conflict => (Method::POST, HELD, charge()),
+            Self::NoKey | Self::New | Self::Replay => (Method::POST, CHARGES, fixed(CHARGE)),
+            Self::SmallUpload => (Method::POST, UPLOADS, fixed(&UPLOAD[..10])),
+            Self::LargeUpload => (Method::POST, UPLOADS, fixed(&UPLOAD)),
+            Self::Conflict => (Method::POST, HELD, fixed(CHARGE)),
         };
         let mut request = Request::new(body);
         *request.method_mut() = method;
-        *request.uri_mut() = axum::http::Uri::from_static(path);
+        *request.uri_mut() = Uri::from_static(path);
         let headers = request.headers_mut();
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static("application/json"));
         headers.insert(header::HOST, HeaderValue::from_static("api.example.com"));
         headers.insert(header::USER_AGENT, HeaderValue::from_static("shop/4.2"));
-        match self {
-            Self::Get | Self::NoKey => {}
-            Self::New | Self::Replay => drop(headers.insert("idempotency-key", key(number))),
-            Self::Conflict => drop(headers.insert("idempotency-key", key(0))),
-        }
+        let key = match self {
+            Self::Get | Self::NoKey | Self::SmallUpload | Self::LargeUpload => return request,
+            Self::New | Self::Replay => key(number),
+            Self::Conflict => key(0),
+        };
+        headers.insert("idempotency-key", key);
         request
     }
-}
-
-/// A POST without a key and with a body of this size.
-pub(crate) fn upload(body: Bytes) -> Request<Body> {
-    let mut request = Request::new(Body::from(body));
-    *request.method_mut() = Method::POST;
-    *request.uri_mut() = axum::http::Uri::from_static(UPLOADS);
-    request
 }
 
 impl Desk {
@@ -187,8 +197,8 @@ fn receipt(charge: Charge) -> Receipt {
     Receipt { id, status, amount, currency, customer, description, captured: capture }
 }
 
-fn charge() -> Body {
-    Body::from(Bytes::from_static(CHARGE))
+fn fixed(bytes: &'static [u8]) -> Body {
+    Body::from(Bytes::from_static(bytes))
 }
 
 /// A key as long as a UUID.
