@@ -6,14 +6,36 @@ use std::time::Duration;
 
 use oncekey_core::{Clock, Pepper, Store, Wake};
 
-use super::Engine;
-use crate::clock::Uptime;
-use crate::entropy::Entropy;
+use super::cache::Finished;
+use super::gate::Gate;
+use super::heart::{Beat, Heart};
+use super::resolve::Probe;
+use super::spawn::{Spawn, TokioSpawn};
+use super::wait::Waits;
+use super::{Engine, Shared};
+use crate::clock::{SystemClock, SystemUptime, Uptime};
+use crate::entropy::{Entropy, SystemEntropy};
 
 /// Puts an engine together. Everything but the store has a default.
 #[derive(Debug)]
 #[must_use]
-pub struct Builder { pub(super) store: Arc<dyn Store> }
+pub struct Builder {
+    store: Arc<dyn Store>,
+    heartbeat_store: Option<Arc<dyn Store>>,
+    heartbeat: Heartbeat,
+    wake: Option<Arc<dyn Wake>>,
+    probe: Option<Arc<dyn Probe>>,
+    namespace: Box<str>,
+    pepper: Option<Pepper>,
+    journal: Option<PathBuf>,
+    cache: u64,
+    claims: usize,
+    patience: Duration,
+    clock: Arc<dyn Clock>,
+    uptime: Arc<dyn Uptime>,
+    entropy: Arc<dyn Entropy>,
+    spawner: Arc<dyn Spawn>,
+}
 
 /// Who renews the leases.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -26,30 +48,169 @@ pub enum Heartbeat {
     Task,
 }
 
+/// Why an engine could not be put together.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BuildError {
+    /// The thread that renews leases could not be started.
+    #[error("cannot start the thread that renews leases")]
+    Heartbeat(#[source] std::io::Error),
+}
+
+/// Room for some ten thousand answers of the usual size, and nothing that a server would miss.
+const DEFAULT_CACHE: u64 = 32 * 1024 * 1024;
+/// More claims than this wait in line at any store that we know, and each holds a request in
+/// memory. Past it the client is better off with a quick answer.
+const DEFAULT_CLAIMS: usize = 4_096;
+/// Long enough for a store to restart its connections or fail over quickly; short enough that the
+/// client, who has an answer coming, does not give up.
+const DEFAULT_PATIENCE: Duration = Duration::from_secs(2);
+
 impl Builder {
+    pub(super) fn new(store: Arc<dyn Store>) -> Self {
+        Self {
+            store,
+            heartbeat_store: None,
+            heartbeat: Heartbeat::default(),
+            wake: None,
+            probe: None,
+            namespace: "default".into(),
+            pepper: None,
+            journal: None,
+            cache: DEFAULT_CACHE,
+            claims: DEFAULT_CLAIMS,
+            patience: DEFAULT_PATIENCE,
+            clock: Arc::new(SystemClock),
+            uptime: Arc::new(SystemUptime),
+            entropy: Arc::new(SystemEntropy::default()),
+            spawner: Arc::new(TokioSpawn),
+        }
+    }
+
     /// Keeps the keys of deployments that share a store apart.
-    pub fn namespace(self, namespace: &str) -> Self { let _ = namespace; self }
+    pub fn namespace(mut self, namespace: &str) -> Self {
+        self.namespace = namespace.into();
+        self
+    }
+
     /// Keys the digests of keys and scopes with a secret.
-    pub fn pepper(self, pepper: Pepper) -> Self { let _ = pepper; self }
+    pub fn pepper(mut self, pepper: Pepper) -> Self {
+        self.pepper = Some(pepper);
+        self
+    }
+
     /// Learns from the store when a key is finished, instead of asking again and again.
-    pub fn wake(self, wake: Arc<dyn Wake>) -> Self { let _ = wake; self }
+    pub fn wake(mut self, wake: Arc<dyn Wake>) -> Self {
+        self.wake = Some(wake);
+        self
+    }
+
+    /// Who is asked whether work of which nobody knows has happened.
+    pub fn probe(mut self, probe: Arc<dyn Probe>) -> Self {
+        self.probe = Some(probe);
+        self
+    }
+
     /// Where ends are kept that could not be written to the store: a folder on a local disk.
-    pub fn journal(self, folder: PathBuf) -> Self { let _ = folder; self }
+    pub fn journal(mut self, folder: impl Into<PathBuf>) -> Self {
+        self.journal = Some(folder.into());
+        self
+    }
+
     /// How many bytes of finished answers are kept in memory; zero for none.
-    pub fn cache(self, bytes: u64) -> Self { let _ = bytes; self }
-    /// A second handle to the same store for renewals, with a connection of its own.
-    pub fn heartbeat_store(self, store: Arc<dyn Store>) -> Self { let _ = store; self }
+    pub fn cache(mut self, bytes: u64) -> Self {
+        self.cache = bytes;
+        self
+    }
+
+    /// How many claims may be under way at once.
+    pub fn claims(mut self, claims: usize) -> Self {
+        self.claims = claims;
+        self
+    }
+
+    /// A second handle to the same store for renewals, with a connection of its own, so that
+    /// claims which have taken all others cannot cost the leases.
+    pub fn heartbeat_store(mut self, store: Arc<dyn Store>) -> Self {
+        self.heartbeat_store = Some(store);
+        self
+    }
+
     /// Who renews the leases.
-    pub fn heartbeat(self, heartbeat: Heartbeat) -> Self { let _ = heartbeat; self }
+    pub fn heartbeat(mut self, heartbeat: Heartbeat) -> Self {
+        self.heartbeat = heartbeat;
+        self
+    }
+
     /// How long an owner waits for the store to take the end of its work, before it answers
     /// without.
-    pub fn patience(self, patience: Duration) -> Self { let _ = patience; self }
+    pub fn patience(mut self, patience: Duration) -> Self {
+        self.patience = patience;
+        self
+    }
+
     /// The wall clock, for request ids.
-    pub fn clock(self, clock: Arc<dyn Clock>) -> Self { let _ = clock; self }
+    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.clock = clock;
+        self
+    }
+
     /// The clock that judges whether an owner may still send.
-    pub fn uptime(self, uptime: Arc<dyn Uptime>) -> Self { let _ = uptime; self }
+    pub fn uptime(mut self, uptime: Arc<dyn Uptime>) -> Self {
+        self.uptime = uptime;
+        self
+    }
+
     /// Where random bits come from.
-    pub fn entropy(self, entropy: Arc<dyn Entropy>) -> Self { let _ = entropy; self }
-    /// The engine. Must be called on a tokio runtime.
-    pub fn build(self) -> Engine { todo!() }
+    pub fn entropy(mut self, entropy: Arc<dyn Entropy>) -> Self {
+        self.entropy = entropy;
+        self
+    }
+
+    /// Where detached work runs.
+    pub fn spawner(mut self, spawner: Arc<dyn Spawn>) -> Self {
+        self.spawner = spawner;
+        self
+    }
+
+    /// The engine.
+    ///
+    /// # Errors
+    /// If the thread that renews leases cannot be started.
+    ///
+    /// # Panics
+    /// With [`Heartbeat::Task`], outside of a tokio runtime.
+    pub fn build(self) -> Result<Engine, BuildError> {
+        let heart = Arc::new(Heart::new());
+        let suspicion = Arc::default();
+        let beat = Beat {
+            heart: Arc::clone(&heart),
+            store: self.heartbeat_store.unwrap_or_else(|| Arc::clone(&self.store)),
+            uptime: Arc::clone(&self.uptime),
+            suspicion: Arc::clone(&suspicion),
+        };
+        match self.heartbeat {
+            Heartbeat::Thread => beat.start_thread().map_err(BuildError::Heartbeat)?,
+            Heartbeat::Task => self.spawner.spawn(Box::pin(beat.run())),
+        }
+        let waits = Waits::new(Arc::clone(&self.store), self.wake, Arc::clone(&self.spawner));
+        Ok(Engine(Arc::new(Shared {
+            store: self.store,
+            namespace: self.namespace,
+            pepper: self.pepper,
+            clock: self.clock,
+            uptime: self.uptime,
+            entropy: self.entropy,
+            spawner: self.spawner,
+            flights: Arc::default(),
+            heart,
+            suspicion,
+            waits: Arc::new(waits),
+            health: super::health::Health::default(),
+            gate: Arc::new(Gate::new(self.claims)),
+            finished: Finished::new(self.cache),
+            probe: self.probe,
+            patience: self.patience,
+        })))
+    }
 }

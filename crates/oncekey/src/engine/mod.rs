@@ -9,37 +9,109 @@
 
 mod attempt;
 mod builder;
+mod cache;
 mod call;
+mod claim;
+mod end;
+mod flight;
+mod gate;
+mod health;
+mod heart;
+mod lead;
+mod look;
+mod record;
 mod reply;
 mod request_id;
+mod resolve;
+mod shutdown;
+mod spawn;
+mod suspicion;
+mod wait;
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use oncekey_core::{Key, KeyId, Scope, derived_key};
+use oncekey_core::policy::InFlight;
+use oncekey_core::{Clock, Key, KeyId, Pepper, Scope, Store};
+use tokio::sync::oneshot;
+
+use self::cache::Finished;
+use self::claim::come_back_after;
+use self::flight::{Flight, Flights, Joined, Lead, Seat, Settled};
+use self::gate::Gate;
+use self::health::Health;
+use self::heart::Heart;
+use self::lead::Leader;
+use self::suspicion::Suspicion;
+use self::wait::Waits;
+use crate::clock::Uptime;
+use crate::entropy::Entropy;
 
 pub use self::attempt::{Attempt, NoSend};
-pub use self::builder::{Builder, Heartbeat};
+pub use self::builder::{BuildError, Builder, Heartbeat};
 pub use self::call::{Call, Finish};
+pub use self::look::Looked;
 pub use self::reply::{Ran, Recorded, Refused, Replayed, Reply, Source, Unavailable};
 pub use self::request_id::RequestId;
+pub use self::resolve::{Doubt, Happened, Probe, Resolution, Resolved};
+pub use self::shutdown::Drained;
+pub use self::spawn::{Spawn, TokioSpawn};
 
 /// Runs work at most once for each key. Cheap to clone; all clones are one engine.
 #[derive(Clone, Debug)]
 pub struct Engine(Arc<Shared>);
 
+/// What all clones of an engine share.
 #[derive(Debug)]
-struct Shared {}
+struct Shared {
+    store: Arc<dyn Store>,
+    namespace: Box<str>,
+    pepper: Option<Pepper>,
+    clock: Arc<dyn Clock>,
+    uptime: Arc<dyn Uptime>,
+    entropy: Arc<dyn Entropy>,
+    spawner: Arc<dyn Spawn>,
+    flights: Arc<Flights>,
+    heart: Arc<Heart>,
+    suspicion: Arc<Suspicion>,
+    waits: Arc<Waits>,
+    health: Health,
+    gate: Arc<Gate>,
+    finished: Finished,
+    probe: Option<Arc<dyn Probe>>,
+    patience: Duration,
+}
 
 impl Engine {
     /// Puts an engine together around a store.
-    pub fn builder(store: Arc<dyn oncekey_core::Store>) -> Builder { Builder { store } }
+    pub fn builder(store: Arc<dyn Store>) -> Builder {
+        Builder::new(store)
+    }
+
+    /// An engine with every default around a store.
+    ///
+    /// # Errors
+    /// If the thread that renews leases cannot be started.
+    pub fn new(store: Arc<dyn Store>) -> Result<Engine, BuildError> {
+        Builder::new(store).build()
+    }
+
     /// The id of the record of `key` in `scope`.
     #[must_use]
-    pub fn key_id(&self, scope: &Scope, key: &Key) -> KeyId { todo!() }
+    pub fn key_id(&self, scope: &Scope, key: &Key) -> KeyId {
+        KeyId::derive(&self.0.namespace, scope, key, self.0.pepper.as_ref())
+    }
+
     /// A new request id.
     #[must_use]
-    pub fn request_id(&self) -> RequestId { todo!() }
+    pub fn request_id(&self) -> RequestId {
+        RequestId::new(self.0.clock.now(), &*self.0.entropy)
+    }
+
     /// Runs `work` if nobody did, and says what came of it.
+    ///
+    /// `work` calls [`Attempt::send`] before its first foreign call. It runs in a task of its own
+    /// and may be run here, or not at all.
     ///
     /// # Cancellation
     /// Dropping the future stops the waiting, not the work.
@@ -48,20 +120,105 @@ impl Engine {
         T: Send + 'static,
         W: FnOnce(Attempt) -> F + Send + 'static,
         F: Future<Output = Finish<T>> + Send + 'static,
-    { let _ = (call, work); todo!() }
-    /// What is known about a key, without any effect: for status URLs.
-    pub async fn look(&self, id: &KeyId) -> Result<Option<Looked>, oncekey_core::StoreError> { let _ = (id, derived_key("", id, "")); todo!() }
-    /// Finishes what is running, for at most `within`.
-    pub async fn shutdown(&self, within: std::time::Duration) {let _ = within; todo!()}
+    {
+        let shared = &self.0;
+        let id = self.key_id(&call.scope, &call.key);
+        let began = shared.uptime.elapsed();
+        if let Some(reply) = shared.answer_from_memory(&call, &id, began) {
+            return reply;
+        }
+        let mut patience = None;
+        loop {
+            let joined = shared.flights.join(id, call.fingerprint, &call.policy.limits, || {
+                (call.request.as_str().to_owned(), began)
+            });
+            let seat = match joined {
+                Joined::Leads(flight) => return self.lead(call, id, Some(flight), work).await,
+                Joined::Differs => return self.lead(call, id, None, work).await,
+                Joined::Full(flight) => return Reply::Refused(shared.busy(&call, &flight, began)),
+                Joined::Follows(seat) => seat,
+            };
+            let InFlight::Wait(longest) = call.policy.in_flight else {
+                return Reply::Refused(shared.busy(&call, &seat.flight, began));
+            };
+            let patience =
+                patience.get_or_insert_with(|| Box::pin(tokio::time::sleep(longest))).as_mut();
+            if let Some(reply) = shared.follow(&call, &seat, patience, began).await {
+                return reply;
+            }
+        }
+    }
+
+    /// Gives the work to a task of its own and waits for what comes of it.
+    async fn lead<T, W, F>(&self, call: Call, id: KeyId, flight: Option<Lead>, work: W) -> Reply<T>
+    where
+        T: Send + 'static,
+        W: FnOnce(Attempt) -> F + Send + 'static,
+        F: Future<Output = Finish<T>> + Send + 'static,
+    {
+        let shared = Arc::clone(&self.0);
+        let tracked = shared.gate.track();
+        let (caller, reply) = oneshot::channel();
+        let leader = Leader { shared, call, id, flight, caller, tracked };
+        self.0.spawner.spawn(Box::pin(leader.lead(work)));
+        // The task is gone only if its runtime is.
+        reply.await.unwrap_or(Reply::Refused(Refused::Unavailable {
+            why: Unavailable::Draining,
+            retry_after: Duration::from_secs(1),
+        }))
+    }
 }
 
-/// What is known about a key.
-#[derive(Debug)]
-pub enum Looked {
-    /// Somebody is at it. The id of the request that is.
-    Running(String),
-    /// It is done.
-    Done(Box<Replayed>),
-    /// It is done, unknown, parked or expired, and there is no answer.
-    Without(Refused),
+impl Shared {
+    /// Answers from what was read a moment ago.
+    fn answer_from_memory<T>(&self, call: &Call, id: &KeyId, now: Duration) -> Option<Reply<T>> {
+        let entry = self.finished.find(id, now)?;
+        if entry.fingerprint == call.fingerprint {
+            return Some(Reply::Replayed(entry.replay(now)));
+        }
+        Some(Reply::Refused(Refused::Mismatch {
+            differs: entry.places.differing(&call.places),
+            original: entry.original.clone(),
+            first_used: entry.created,
+        }))
+    }
+
+    /// Waits for the leader of a flight. `None` if the call has to ask again itself.
+    async fn follow<T>(
+        &self,
+        call: &Call,
+        seat: &Seat,
+        patience: std::pin::Pin<&mut tokio::time::Sleep>,
+        began: Duration,
+    ) -> Option<Reply<T>> {
+        let settled = tokio::select! {
+            biased;
+            settled = seat.settled() => settled,
+            () = patience => return Some(Reply::Refused(self.busy(call, &seat.flight, began))),
+        };
+        match settled {
+            Settled::Answer(replayed) => Some(Reply::Replayed((**replayed).clone())),
+            Settled::Refused(refused) => Some(Reply::Refused(refused.clone())),
+            Settled::AskAgain => None,
+        }
+    }
+
+    /// Another call of this process is at it.
+    fn busy(&self, call: &Call, flight: &Flight, began: Duration) -> Refused {
+        let now = self.uptime.elapsed();
+        let retry_after = come_back_after(now.saturating_sub(flight.began));
+        let original = Some(flight.request.clone());
+        match call.policy.in_flight {
+            InFlight::Accepted => Refused::Accepted { retry_after, original },
+            InFlight::Wait(_) | InFlight::Conflict => {
+                Refused::InProgress { retry_after, waited: now.saturating_sub(began), original }
+            }
+        }
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        self.heart.end();
+    }
 }

@@ -1,0 +1,74 @@
+//! An engine on a store in memory, with work that can be watched.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use bytes::Bytes;
+use oncekey::core::{
+    Class, Clock, Fingerprint, Headers, Key, ManualClock, MemoryStore, Places, Policy, Saved,
+    Scope, Timestamp,
+};
+use oncekey::engine::{Attempt, Call, Engine, Finish, Reply};
+
+/// An engine, its store, and a count of how often work ran.
+#[derive(Clone)]
+pub(crate) struct Scene {
+    pub(crate) engine: Engine,
+    pub(crate) store: Arc<MemoryStore>,
+    pub(crate) clock: Arc<ManualClock>,
+    pub(crate) runs: Arc<AtomicUsize>,
+    pub(crate) policy: Policy,
+}
+
+impl Scene {
+    pub(crate) fn new(policy: Policy) -> Self {
+        let clock = Arc::new(ManualClock::at(Timestamp::from_micros(1_763_000_000_000_000)));
+        let store = Arc::new(MemoryStore::new(Arc::clone(&clock) as Arc<dyn Clock>));
+        let engine = Engine::builder(Arc::clone(&store) as _).wake(Arc::clone(&store) as _);
+        let engine = engine.build().unwrap();
+        Self { engine, store, clock, runs: Arc::default(), policy }
+    }
+
+    pub(crate) fn of_class(class: Class) -> Self {
+        Self::new(Policy { class, ..Policy::default() })
+    }
+
+    pub(crate) fn call(&self, key: &str, body: u8) -> Call {
+        Call {
+            key: Key::new(key.as_bytes()).unwrap(),
+            scope: Scope::new("tenant").unwrap(),
+            fingerprint: Fingerprint::from_parts(1, [body; 32]),
+            places: Places::default(),
+            route: "POST /payments".into(),
+            request: self.engine.request_id(),
+            policy: Arc::new(self.policy.clone()),
+        }
+    }
+
+    /// Asks with work that answers `status` after `takes`.
+    pub(crate) async fn ask(
+        &self,
+        key: &str,
+        body: u8,
+        status: u16,
+        takes: Duration,
+    ) -> Reply<u16> {
+        let runs = Arc::clone(&self.runs);
+        let work = async move |attempt: Attempt| {
+            attempt.send().await.expect("may send");
+            runs.fetch_add(1, Ordering::SeqCst);
+            tokio::time::sleep(takes).await;
+            Finish::answered(saved(status), status)
+        };
+        self.engine.answer(self.call(key, body), work).await
+    }
+
+    pub(crate) fn runs(&self) -> usize {
+        self.runs.load(Ordering::SeqCst)
+    }
+}
+
+pub(crate) fn saved(status: u16) -> Saved {
+    Saved { status, headers: Headers::new(), body: Bytes::from_static(b"answer") }
+}
