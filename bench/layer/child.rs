@@ -106,7 +106,8 @@ impl Peer {
             let reason = reason.lines().find(|line| line.starts_with("error"));
             return Err(reason.unwrap_or("it does not compile").to_owned().into());
         }
-        let program = |name: &str| Child::start(&mut Command::new(target.join("release").join(name)));
+        let program =
+            |name: &str| Child::start(&mut Command::new(target.join("release").join(name)));
         Ok(Self { timed: program("timed")?, counted: program("counted")? })
     }
 }
@@ -140,9 +141,8 @@ fn write_if_new(path: &Path, text: &str) -> Result<Written> {
 
 /// Where `cargo xtask` keeps what it builds.
 fn cache() -> Result<PathBuf> {
-    let set = |name: &str| {
-        std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from)
-    };
+    let set =
+        |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     set("ONCEKEY_TOOLS")
         .or_else(|| set("XDG_CACHE_HOME").map(|folder| folder.join("oncekey-tools")))
         .or_else(|| set("HOME").map(|folder| folder.join(".cache/oncekey-tools")))

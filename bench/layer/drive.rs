@@ -133,6 +133,34 @@ pub(crate) async fn drive(
     }
 }
 
+/// Has 64 callers send the requests with these numbers.
+pub(crate) async fn together(
+    service: &Router,
+    expected: StatusCode,
+    operation: Operation,
+    numbers: Range<usize>,
+) {
+    let Range { start, end } = numbers;
+    let next = Arc::new(AtomicUsize::new(start));
+    let mut callers = JoinSet::new();
+    for _ in 0..MANY {
+        let (mut service, next) = (service.clone(), Arc::clone(&next));
+        callers.spawn(async move {
+            loop {
+                let number = next.fetch_add(1, Ordering::Relaxed);
+                if number >= end {
+                    break;
+                }
+                let status = send(&mut service, request(operation, number)).await;
+                assert_eq!(status, expected);
+                // As a connection does that waits for its next request.
+                tokio::task::yield_now().await;
+            }
+        });
+    }
+    callers.join_all().await;
+}
+
 /// Sends one request and reads its answer to the end.
 pub(crate) async fn send(service: &mut Router, request: Request<Body>) -> StatusCode {
     let answer = service.call(request).await.unwrap_or_else(|never| match never {});
@@ -149,7 +177,7 @@ impl Lane {
         match (self.front, operation) {
             (Front::Layer, Operation::Replay) => {
                 // Together, because a store on a disk has many commits to share then.
-                together(&service, self.front, operation, 0..REPLAYED).await;
+                together(&service, StatusCode::CREATED, operation, 0..REPLAYED).await;
             }
             (Front::Layer, Operation::Conflict) => {
                 held.spawn(async move { send(&mut service, operation.request(0)).await });
@@ -162,39 +190,17 @@ impl Lane {
     }
 
     async fn take_turn(&self, operation: Operation, callers: Callers, numbers: Range<usize>) {
-        let (front, mut service) = (self.front, self.service.clone());
+        let (mut service, expected) = (self.service.clone(), expected(self.front, operation));
         match callers {
             Callers::One => {
                 for number in numbers {
                     let status = send(&mut service, request(operation, number)).await;
-                    assert_eq!(status, expected(front, operation));
+                    assert_eq!(status, expected);
                 }
             }
-            Callers::Many => together(&service, front, operation, numbers).await,
+            Callers::Many => together(&service, expected, operation, numbers).await,
         }
     }
-}
-
-async fn together(service: &Router, front: Front, operation: Operation, numbers: Range<usize>) {
-    let Range { start, end } = numbers;
-    let next = Arc::new(AtomicUsize::new(start));
-    let mut callers = JoinSet::new();
-    for _ in 0..MANY {
-        let (mut service, next) = (service.clone(), Arc::clone(&next));
-        callers.spawn(async move {
-            loop {
-                let number = next.fetch_add(1, Ordering::Relaxed);
-                if number >= end {
-                    break;
-                }
-                let status = send(&mut service, request(operation, number)).await;
-                assert_eq!(status, expected(front, operation));
-                // As a connection does that waits for its next request.
-                tokio::task::yield_now().await;
-            }
-        });
-    }
-    callers.join_all().await;
 }
 
 fn request(operation: Operation, number: usize) -> Request<Body> {

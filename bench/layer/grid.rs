@@ -176,7 +176,8 @@ impl Grid {
 
     fn rows(&self) -> Vec<(Operation, Callers, Side)> {
         let cells = self.0.keys().filter(|(.., side, _)| *side != Side::Peer);
-        let mut rows: Vec<_> = cells.map(|(operation, callers, side, _)| (*operation, *callers, *side)).collect();
+        let mut rows: Vec<_> =
+            cells.map(|(operation, callers, side, _)| (*operation, *callers, *side)).collect();
         rows.sort_unstable_by_key(|(operation, callers, side)| (*operation, *side, *callers));
         rows.dedup();
         rows
