@@ -39,6 +39,8 @@ pub(super) struct Held {
     pub(super) key: Key,
     pub(super) scope: Scope,
     pub(super) id: KeyId,
+    /// When it was claimed, by uptime.
+    pub(super) began: Duration,
     /// `None` if the work runs unprotected.
     pub(super) grip: Option<Grip>,
     /// Whether the work was told that it may act.
@@ -144,8 +146,9 @@ impl Attempt {
 impl Held {
     pub(super) fn new(shared: Arc<Shared>, who: (Key, Scope, KeyId), grip: Option<Grip>) -> Self {
         let (key, scope, id) = who;
+        let began = shared.uptime.elapsed();
         let (acted, stopped) = (AtomicBool::new(false), AtomicBool::new(false));
-        Self { shared, key, scope, id, grip, acted, stopped, bell: Notify::new() }
+        Self { shared, key, scope, id, began, grip, acted, stopped, bell: Notify::new() }
     }
 
     async fn send(&self) -> Result<(), NoSend> {

@@ -4,11 +4,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use metrics::SharedString;
 use oncekey_core::{Clock, Pepper, Store, Wake};
 
 use super::cache::Finished;
 use super::gate::Gate;
 use super::heart::{Beat, Heart};
+use super::measured::MeasuredStore;
 use super::resolve::Probe;
 use super::spawn::{Spawn, TokioSpawn};
 use super::wait::Waits;
@@ -30,6 +32,7 @@ pub struct Builder {
     journal: Option<PathBuf>,
     cache: u64,
     claims: usize,
+    store_label: SharedString,
     patience: Duration,
     clock: Arc<dyn Clock>,
     uptime: Arc<dyn Uptime>,
@@ -79,6 +82,7 @@ impl Builder {
             journal: None,
             cache: DEFAULT_CACHE,
             claims: DEFAULT_CLAIMS,
+            store_label: SharedString::const_str("store"),
             patience: DEFAULT_PATIENCE,
             clock: Arc::new(SystemClock),
             uptime: Arc::new(SystemUptime),
@@ -126,6 +130,12 @@ impl Builder {
     /// How many claims may be under way at once.
     pub fn claims(mut self, claims: usize) -> Self {
         self.claims = claims;
+        self
+    }
+
+    /// What the store is called in metrics, such as `sqlite`.
+    pub fn store_label(mut self, label: impl Into<SharedString>) -> Self {
+        self.store_label = label.into();
         self
     }
 
@@ -182,10 +192,13 @@ impl Builder {
     /// With [`Heartbeat::Task`], outside of a tokio runtime.
     pub fn build(self) -> Result<Engine, BuildError> {
         let heart = Arc::new(Heart::new());
+        let measured = |store| Arc::new(MeasuredStore::new(store, self.store_label.clone()));
+        let renewals = self.heartbeat_store.unwrap_or_else(|| Arc::clone(&self.store));
+        let store: Arc<dyn Store> = measured(self.store);
         let suspicion = Arc::default();
         let beat = Beat {
             heart: Arc::clone(&heart),
-            store: self.heartbeat_store.unwrap_or_else(|| Arc::clone(&self.store)),
+            store: measured(renewals),
             uptime: Arc::clone(&self.uptime),
             suspicion: Arc::clone(&suspicion),
         };
@@ -193,9 +206,9 @@ impl Builder {
             Heartbeat::Thread => beat.start_thread().map_err(BuildError::Heartbeat)?,
             Heartbeat::Task => self.spawner.spawn(Box::pin(beat.run())),
         }
-        let waits = Waits::new(Arc::clone(&self.store), self.wake, Arc::clone(&self.spawner));
+        let waits = Waits::new(Arc::clone(&store), self.wake, Arc::clone(&self.spawner));
         Ok(Engine(Arc::new(Shared {
-            store: self.store,
+            store,
             namespace: self.namespace,
             pepper: self.pepper,
             clock: self.clock,

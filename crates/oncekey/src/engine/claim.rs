@@ -6,8 +6,8 @@ use std::time::Duration;
 use oncekey_core::policy::InFlight;
 use oncekey_core::record::{Origin, Record};
 use oncekey_core::{
-    Answer, Claim, Claimed, Decision, ErrorKind, Grant, KeyId, Lease, Owner, Refusal, Sent, State,
-    Timestamp, Write, decide,
+    Answer, Claim, Claimed, Class, Decision, ErrorKind, Grant, KeyId, Lease, Owner, Refusal, Sent,
+    State, Timestamp, Write, decide,
 };
 
 use super::attempt::{Grip, Held};
@@ -230,7 +230,11 @@ impl Shared {
             metrics::counter!("oncekey_takeovers_total", "route" => route).increment(1);
             tracing::info!(fence = %lease.fence, "a key was taken over");
         }
-        let announced = call.policy.announced();
+        let announced = match call.policy.class {
+            // Its effects commit with its end or not at all, so there is nothing to announce.
+            Class::Tx => Sent::Yes,
+            Class::Once | Class::Keyed | Class::Retry => call.policy.announced(),
+        };
         let grip = Grip::new(lease, (grant, earlier), call.policy.lease, asked, announced);
         let who = (call.key.clone(), call.scope.clone(), lease.id);
         Arc::new(Held::new(Arc::clone(self), who, Some(grip)))

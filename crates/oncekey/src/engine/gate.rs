@@ -81,11 +81,6 @@ impl Gate {
         self.closed.store(true, Ordering::Release);
     }
 
-    /// Whether anything new may begin.
-    pub(super) fn is_closed(&self) -> bool {
-        self.closed.load(Ordering::Acquire)
-    }
-
     /// Waits until no task is left.
     pub(super) async fn idle(&self) {
         loop {

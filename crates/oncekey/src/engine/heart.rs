@@ -82,11 +82,6 @@ impl Heart {
         self.kept().all.values().cloned().collect()
     }
 
-    /// How much is held now.
-    pub(super) fn count(&self) -> usize {
-        self.kept().all.len()
-    }
-
     /// Ends the loop.
     pub(super) fn end(&self) {
         self.ended.store(true, Ordering::Release);

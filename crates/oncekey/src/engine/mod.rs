@@ -18,14 +18,18 @@ mod gate;
 mod health;
 mod heart;
 mod lead;
+mod load;
 mod look;
+mod measured;
 mod record;
 mod reply;
 mod request_id;
 mod resolve;
+mod run;
 mod shutdown;
 mod spawn;
 mod suspicion;
+mod sweep;
 mod wait;
 
 use std::sync::Arc;
@@ -50,12 +54,15 @@ use crate::entropy::Entropy;
 pub use self::attempt::{Attempt, NoSend};
 pub use self::builder::{BuildError, Builder, Heartbeat};
 pub use self::call::{Call, Finish};
+pub use self::load::{Load, StoreHealth};
 pub use self::look::Looked;
 pub use self::reply::{Ran, Recorded, Refused, Replayed, Reply, Source, Unavailable};
 pub use self::request_id::RequestId;
 pub use self::resolve::{Doubt, Happened, Probe, Resolution, Resolved};
+pub use self::run::{Failure, Made, MadeBy, RunError, Runner};
 pub use self::shutdown::Drained;
 pub use self::spawn::{Spawn, TokioSpawn};
+pub use self::sweep::{Reaper, Sweeper, Swept};
 
 /// Runs work at most once for each key. Cheap to clone; all clones are one engine.
 #[derive(Clone, Debug)]
