@@ -1,6 +1,7 @@
 //! What the layer is held to.
 
 use oncekey_bench::bars::Bar;
+use oncekey_bench::table::count;
 
 use crate::drive::Callers;
 use crate::grid::{Gauge, Grid, Side};
@@ -53,7 +54,8 @@ fn large_body(grid: &Grid) -> Option<Bar> {
     let bytes = |operation| grid.added((operation, Callers::One, Side::Memory, Gauge::Bytes));
     let (small, large) = (bytes(Operation::SmallUpload)?, bytes(Operation::LargeUpload)?);
     let what = "allocated for 1 MiB that passes through - for 10 bytes";
-    Some(Bar::new(what, "0 bytes", format!("{:.0} bytes", large - small), large - small < 1.0))
+    let more = (large - small).round();
+    Some(Bar::new(what, "0 bytes", format!("{} bytes", count(more)), more <= 0.0))
 }
 
 /// The demands on a crowd of waiters.

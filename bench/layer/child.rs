@@ -156,3 +156,23 @@ fn cargo() -> Command {
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Two layers are compared, not two versions of axum or two ways to compile.
+    #[test]
+    fn the_scratch_project_is_built_like_ours() {
+        let (_, theirs) = FILES[0];
+        let ours = include_str!("../../Cargo.toml");
+        let (_, theirs) = theirs.split_once("[dependencies]").unwrap();
+        let lines = theirs.lines().filter(|line| !line.is_empty());
+        let own = lines.filter(|line| !ours.lines().any(|known| known == *line));
+        assert_eq!(own.collect::<Vec<_>>(), [own_line()], "these lines are not in our manifest");
+    }
+
+    fn own_line() -> &'static str {
+        r#"idempotent = { version = "=2.0.0", features = ["axum", "memory", "middleware"] }"#
+    }
+}

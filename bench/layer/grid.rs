@@ -148,29 +148,31 @@ impl Grid {
 
     fn line(&self, operation: Operation, callers: Callers, side: Side) -> Vec<String> {
         let figure = |figure: Option<f64>| figure.map_or_else(String::new, count);
-        let each = |figure: fn(&Sample) -> f64| {
-            let samples = self.0.get(&(operation, callers, side, Gauge::Wall));
-            samples.map(|samples| median(samples.iter().map(figure)))
+        let each = |side, gauge, figure: fn(&Sample) -> f64| {
+            let samples = self.0.get(&(operation, callers, side, gauge))?;
+            Some(median(samples.iter().map(figure)))
         };
         let added = |side, gauge| self.added((operation, callers, side, gauge));
-        // What the peer does with the same request says nothing about an empty layer.
-        let peer = |gauge| added(Side::Peer, gauge).filter(|_| side != Side::Nothing);
-        let ratio = self.of_peer((operation, callers, side, Gauge::Cpu));
-        let ratio = ratio.filter(|_| side != Side::Nothing);
+        // Allocations are shown as they are, because a replay saves those of the handler.
+        let all = |side, gauge| each(side, gauge, |sample| sample.with);
+        // What the peer does with the same request says nothing about an empty layer, and its
+        // memory is no disk.
+        let peer = (side == Side::Memory).then_some(Side::Peer);
+        let ratio = peer.and_then(|_| self.of_peer((operation, callers, side, Gauge::Cpu)));
         vec![
             operation.label().to_owned(),
             side.label().to_owned(),
             callers.label().to_owned(),
-            figure(each(|sample| sample.bare)),
-            figure(each(|sample| sample.with)),
+            figure(each(side, Gauge::Wall, |sample| sample.bare)),
+            figure(all(side, Gauge::Wall)),
             figure(added(side, Gauge::Wall)),
             figure(added(side, Gauge::Cpu)),
-            figure(peer(Gauge::Cpu)),
+            figure(peer.and_then(|peer| added(peer, Gauge::Cpu))),
             ratio.map_or_else(String::new, |ratio| format!("{ratio:.2} x")),
-            figure(added(side, Gauge::Allocations)),
-            figure(peer(Gauge::Allocations)),
-            figure(added(side, Gauge::Bytes)),
-            figure(peer(Gauge::Bytes)),
+            figure(all(side, Gauge::Allocations)),
+            figure(peer.and_then(|peer| all(peer, Gauge::Allocations))),
+            figure(all(side, Gauge::Bytes)),
+            figure(peer.and_then(|peer| all(peer, Gauge::Bytes))),
         ]
     }
 
@@ -181,5 +183,26 @@ impl Grid {
         rows.sort_unstable_by_key(|(operation, callers, side)| (*operation, *side, *callers));
         rows.dedup();
         rows
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_difference_is_taken_round_by_round() {
+        let mut grid = Grid::default();
+        // The second round is slow, for everybody.
+        for (bare, ours, peers) in [(1.0, 3.0, 5.0), (10.0, 30.0, 50.0), (1.0, 3.5, 6.0)] {
+            for (side, with) in [(Side::Memory, ours), (Side::Peer, peers)] {
+                let what = (Operation::New, Callers::One, side);
+                grid.add(what, Gauge::TIME, ([bare; 2], [with; 2]));
+            }
+        }
+        let cell = (Operation::New, Callers::One, Side::Memory, Gauge::Cpu);
+        assert_eq!(grid.added(cell), Some(2.5));
+        assert_eq!(grid.of_peer(cell), Some(0.5));
+        assert_eq!(grid.of_peer((Operation::Get, Callers::One, Side::Memory, Gauge::Cpu)), None);
     }
 }

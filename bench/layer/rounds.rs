@@ -105,7 +105,9 @@ impl Grid {
     ) {
         let [bare, with, others @ ..] = spent else { return };
         self.add((operation, callers, side), gauges, (*bare, *with));
-        for nothing in others {
+        // An empty layer lets everything pass, so it is compared with what passes.
+        let passes = matches!(operation, Operation::Get | Operation::NoKey);
+        for nothing in others.iter().filter(|_| passes) {
             self.add((operation, callers, Side::Nothing), gauges, (*bare, *nothing));
         }
     }

@@ -12,6 +12,7 @@ use axum::http::StatusCode;
 use oncekey::core::policy::{InFlight, Limits, Policy};
 use oncekey_bench::Result;
 use oncekey_bench::stats::{median, median_ratio};
+use oncekey_bench::table::{Table, count};
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
@@ -29,9 +30,9 @@ const WAITERS: usize = 10_000;
 pub(crate) struct Crowd {
     /// Bytes by which the process grew while they came.
     growth: Vec<f64>,
-    /// Nanoseconds on the wall for one new key without them and with them.
-    without: Vec<f64>,
-    with: Vec<f64>,
+    /// Nanoseconds for one new key without them and with them, on the wall and of processor time.
+    without: Vec<[f64; 2]>,
+    with: Vec<[f64; 2]>,
     /// How long it took until all of them had their answer, in milliseconds.
     answered: Vec<f64>,
 }
@@ -63,7 +64,7 @@ impl Crowd {
             self.answered.push(leave(&desk, waiters).await.as_secs_f64() * 1e3);
             // Before and after, because the store grows all the time.
             let after = new_keys(&service, 3, requests).await;
-            self.without.push(f64::midpoint(before, after));
+            self.without.push([0, 1].map(|place| f64::midpoint(before[place], after[place])));
             Ok(())
         })
     }
@@ -74,19 +75,23 @@ impl Crowd {
         self.growth.iter().copied().fold(0.0, f64::max) / 1e6
     }
 
-    /// How many times as long a new key takes beside them.
+    /// How many times as much processor time a new key takes beside them. All cores are busy, so
+    /// that is the throughput, and what else runs on the machine is not in it.
     pub(crate) fn slowdown(&self) -> f64 {
-        median_ratio(self.with.iter().copied(), self.without.iter().copied())
+        let cpu = |all: &[[f64; 2]]| all.iter().map(|[_, cpu]| *cpu).collect::<Vec<_>>();
+        median_ratio(cpu(&self.with), cpu(&self.without))
     }
 
     pub(crate) fn text(&self) -> String {
-        let [without, with, answered] =
-            [&self.without, &self.with, &self.answered].map(|all| median(all.iter().copied()));
-        format!(
-            "{WAITERS} waiters on one key: {:.1} MB; all answered {answered:.0} ms after the end.\n\
-             A new key, 64 callers: {without:.0} ns without them, {with:.0} ns beside them.\n",
-            self.megabytes(),
-        )
+        let answered = median(self.answered.iter().copied());
+        let figure = |all: &[[f64; 2]], place: usize| median(all.iter().map(|both| both[place]));
+        let mut table = Table::new(&["10 000 waiters", "new key ns", "cpu ns", "per second"]);
+        for (name, all) in [("without", &self.without), ("beside them", &self.with)] {
+            let (wall, cpu) = (figure(all, 0), figure(all, 1));
+            table.add(vec![name.to_owned(), count(wall), count(cpu), count(1e9 / wall)]);
+        }
+        let megabytes = self.megabytes();
+        format!("{}{megabytes:.1} MB; all answered {answered:.0} ms after the end\n", table.text())
     }
 
     pub(crate) fn to_json(&self) -> Value {
@@ -107,12 +112,13 @@ fn policy() -> Policy {
     Policy { in_flight, limits, ..Policy::default() }
 }
 
-/// Nanoseconds for a new key. No two series have a key in common.
-async fn new_keys(service: &Router, series: usize, requests: usize) -> f64 {
+/// Nanoseconds for a new key, with 64 callers. No two series have a key in common.
+async fn new_keys(service: &Router, series: usize, requests: usize) -> [f64; 2] {
     let first = 1 + series * requests;
-    let began = clock::wall();
+    let began = clock::times();
     together(service, StatusCode::CREATED, Operation::New, first..first + requests).await;
-    (clock::wall() - began).as_secs_f64() * 1e9 / requests as f64
+    let ended = clock::times();
+    [0, 1].map(|place| (ended[place] - began[place]) as f64 / requests as f64)
 }
 
 /// Starts the request that is held and everybody who waits for it, and returns when all wait.

@@ -41,8 +41,9 @@ impl Table {
 
 /// A number of operations, without pretending to more digits than there are.
 pub fn count(number: f64) -> String {
-    let digits = format!("{number:.0}");
-    let mut text = String::new();
+    let rounded = number.round();
+    let digits = format!("{:.0}", rounded.abs());
+    let mut text = String::from(if rounded < 0.0 { "-" } else { "" });
     for (place, digit) in digits.chars().enumerate() {
         if place > 0 && (digits.len() - place) % 3 == 0 {
             text.push(' ');
@@ -67,5 +68,11 @@ mod tests {
         table.add(vec!["claim".to_owned(), count(1_234_567.4)]);
         table.add(vec!["replay".to_owned(), count(999.0)]);
         assert_eq!(table.text(), "what    per second\nclaim    1 234 567\nreplay         999\n");
+    }
+
+    #[test]
+    fn numbers_have_groups_of_three_digits_and_a_sign() {
+        let shown = [0.4, -0.4, -968.0, -1_713.2, 1e6].map(count);
+        assert_eq!(shown, ["0", "0", "-968", "-1 713", "1 000 000"]);
     }
 }
