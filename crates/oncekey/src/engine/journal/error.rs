@@ -70,12 +70,12 @@ pub enum JournalError {
 impl JournalError {
     /// An error of the disk while `doing`.
     pub(super) fn disk(doing: &'static str, source: io::Error) -> Self {
-        match source.kind() {
-            io::ErrorKind::StorageFull
-            | io::ErrorKind::QuotaExceeded
-            | io::ErrorKind::FileTooLarge => Self::DiskFull(Arc::new(source)),
-            _ => Self::Disk { doing, source: Arc::new(source) },
-        }
+        let is_full = matches!(
+            source.kind(),
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge
+        );
+        let source = Arc::new(source);
+        if is_full { Self::DiskFull(source) } else { Self::Disk { doing, source } }
     }
 }
 

@@ -23,7 +23,7 @@ async fn an_append_costs_about_one_sync() {
     for size in [0, 2_048, 65_536] {
         let entry = large_entry(4, size);
         let bytes = vec![7; entry::encode(&entry).len() + AROUND];
-        let (mut bare, mut ours) = (Vec::new(), Vec::new());
+        let (mut bare, mut ours, mut marks) = (Vec::new(), Vec::new(), Vec::new());
         for _ in 0..ROUNDS {
             let watch = Stopwatch::start();
             raw.write_all(&bytes).unwrap();
@@ -32,6 +32,9 @@ async fn an_append_costs_about_one_sync() {
             let watch = Stopwatch::start();
             let mark = journal.append(&entry).await.unwrap();
             ours.push(watch.elapsed());
+            marks.push(mark);
+        }
+        for mark in marks {
             journal.drained(mark).await.unwrap();
         }
         let (bare, ours) = (median(bare), median(ours));
