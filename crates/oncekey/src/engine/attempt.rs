@@ -250,8 +250,7 @@ impl Held {
     }
 
     fn is_over(&self) -> bool {
-        self.is_stopped()
-            || self.grip.as_ref().is_some_and(|grip| grip.lost.load(Ordering::Acquire))
+        self.is_stopped() || self.grip.as_ref().is_some_and(Grip::is_lost)
     }
 
     async fn over(&self) {
@@ -306,6 +305,11 @@ impl Grip {
     /// Notes a renewal that was asked for at `asked`.
     pub(super) fn renewed(&self, asked: Duration) {
         self.since.fetch_max(micros(asked), Ordering::AcqRel);
+    }
+
+    /// Whether the store said that somebody else has the key.
+    pub(super) fn is_lost(&self) -> bool {
+        self.lost.load(Ordering::Acquire)
     }
 
     /// Whether there is time to begin at `now`.
