@@ -177,11 +177,10 @@ where
         finish = caught => finish,
         () = held.stopped() => None,
     };
+    let may_have_acted = held.end();
     match finish {
         Some(Finish { ending, saved, value }) => Ended { ending, saved, value: Some(value) },
-        None if !held.may_have_acted() => {
-            Ended { ending: Ending::NeverSent, saved: None, value: None }
-        }
+        None if !may_have_acted => Ended { ending: Ending::NeverSent, saved: None, value: None },
         None if panicked == Panicked::Answer500 && !held.is_stopped() => {
             let saved = Saved { status: 500, headers: Headers::new(), body: Bytes::new() };
             let ending = Ending::Answered { status: 500, fit: Fit::Whole };

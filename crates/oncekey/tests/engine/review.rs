@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use oncekey::core::{Class, Policy, Store};
-use oncekey::engine::Reply;
+use oncekey::engine::{Attempt, Finish, NoSend, Ran, Recorded, Reply};
 
 use crate::scene::Scene;
 
@@ -36,4 +36,22 @@ async fn a_second_short_lease_beside_a_long_one_is_renewed_in_time() {
     assert!(age > 3 * SECOND, "the lease of living work has lapsed: it ended after {age:?}");
     assert!(matches!(working.await.unwrap(), Reply::Ran(_)));
     assert!(matches!(running.await.unwrap(), Reply::Ran(_)));
+}
+
+/// I7: what the work left running elsewhere gets no leave to send once the end is decided.
+#[tokio::test(start_paused = true)]
+async fn an_attempt_that_outlives_its_work_may_not_send() {
+    for class in Class::ALL {
+        let scene = Scene::of_class(class);
+        let (leak, leaked) = tokio::sync::oneshot::channel();
+        let work = async move |attempt: Attempt| {
+            assert!(leak.send(attempt).is_ok());
+            Finish::never_sent(())
+        };
+        let reply = scene.engine.answer(scene.call("k", 1), work).await;
+        assert!(matches!(reply, Reply::Ran(Ran { recorded: Recorded::Released, .. })), "{reply:?}");
+        // The key is free and somebody else has done the work.
+        assert!(matches!(scene.ask("k", 1, 201, NONE).await, Reply::Ran(_)));
+        assert_eq!(leaked.await.unwrap().send().await, Err(NoSend::Lost), "{class:?}");
+    }
 }
