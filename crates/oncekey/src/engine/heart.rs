@@ -14,6 +14,7 @@ use oncekey_core::{Fence, KeyId, Lease, Renewal, Store};
 use tokio::sync::Notify;
 
 use super::attempt::{Grip, Held};
+use super::measured::too_slow;
 use super::suspicion::Suspicion;
 use crate::clock::Uptime;
 
@@ -152,7 +153,10 @@ impl Beat {
             let leases: Vec<Lease> =
                 batch.iter().filter_map(|held| held.grip.as_ref()).map(|grip| grip.lease).collect();
             let asked = self.uptime.elapsed();
-            match self.store.renew(&leases, span).await {
+            // The others must not lapse because one call takes its time.
+            let longest = (span / 3).max(RETRY);
+            let renewed = tokio::time::timeout(longest, self.store.renew(&leases, span)).await;
+            match renewed.unwrap_or_else(|_| Err(too_slow())) {
                 Ok(renewals) => {
                     for (held, renewal) in batch.iter().zip(renewals) {
                         self.note(held, renewal, span, asked);

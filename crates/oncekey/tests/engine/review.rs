@@ -1,14 +1,24 @@
 //! What a hostile reader of the engine tried.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use oncekey::core::{Class, Policy, Store};
-use oncekey::engine::{Attempt, Finish, NoSend, Ran, Recorded, Reply};
+use oncekey::engine::{Attempt, Drained, Finish, NoSend, Ran, Recorded, Reply};
 
-use crate::scene::Scene;
+use crate::faults::{Fault, FaultyStore};
+use crate::scene::{Scene, saved};
 
 const NONE: Duration = Duration::ZERO;
 const SECOND: Duration = Duration::from_secs(1);
+
+/// A scene whose only node talks to a store that fails on command.
+fn faulty(policy: Policy) -> (Scene, Arc<FaultyStore>) {
+    let mut scene = Scene::new(policy);
+    let store = Arc::new(FaultyStore::new(Arc::clone(&scene.store)));
+    scene.engine = scene.node(Arc::clone(&store) as Arc<dyn Store>).cache(0).build().unwrap();
+    (scene, store)
+}
 
 /// A short lease is renewed in time although a long one is held all the while, and although a
 /// short one came and went before it.
@@ -53,5 +63,53 @@ async fn an_attempt_that_outlives_its_work_may_not_send() {
         // The key is free and somebody else has done the work.
         assert!(matches!(scene.ask("k", 1, 201, NONE).await, Reply::Ran(_)));
         assert_eq!(leaked.await.unwrap().send().await, Err(NoSend::Lost), "{class:?}");
+    }
+}
+
+/// L4, F19: a call to the store that never ends keeps neither its caller nor the key.
+#[tokio::test(start_paused = true)]
+async fn a_store_that_falls_silent_keeps_nobody_for_ever() {
+    const LONG: Duration = Duration::from_secs(120);
+    for (operation, recorded) in [
+        ("claim", Recorded::Kept),
+        ("send", Recorded::Kept),
+        // The owner is told in time that it is not recorded yet.
+        ("complete", Recorded::Unrecorded),
+    ] {
+        let (scene, store) = faulty(Policy::default());
+        store.fail_next(operation, Fault::Hangs);
+        let reply = tokio::time::timeout(LONG, scene.ask("k", 1, 201, NONE)).await;
+        let reply = reply.unwrap_or_else(|_| panic!("{operation} never ends"));
+        assert!(matches!(&reply, Reply::Ran(ran) if ran.recorded == recorded), "{reply:?}");
+        assert_eq!(scene.engine.shutdown(LONG).await, Drained::default());
+        assert!(matches!(scene.ask("k", 1, 201, NONE).await, Reply::Replayed(_)));
+        assert_eq!(scene.runs(), 1);
+    }
+}
+
+/// L3: one renewal that never ends does not cost the leases of the whole node.
+#[tokio::test(start_paused = true)]
+async fn a_renewal_that_never_ends_costs_no_lease() {
+    for lease in [SECOND * 6, SECOND * 30] {
+        let (scene, store) = faulty(Policy { lease, ..Policy::default() });
+        store.fail_next("renew", Fault::Hangs);
+        let work = async move |attempt: Attempt| {
+            attempt.send().await.unwrap();
+            tokio::time::sleep(lease * 3).await;
+            Finish::answered(saved(201), ())
+        };
+        let asked = tokio::spawn({
+            let scene = scene.clone();
+            async move { scene.engine.answer(scene.call("k", 1), work).await }
+        });
+        let call = scene.call("k", 1);
+        let id = scene.engine.key_id(&call.scope, &call.key);
+        for _ in 0..20 {
+            tokio::time::sleep(lease / 8).await;
+            let record = scene.store.get(&id).await.unwrap().unwrap();
+            let (until, now) = (record.lease().until, oncekey::core::Clock::now(&*scene.clock));
+            assert!(now < until, "a lease of {lease:?} has lapsed");
+        }
+        assert!(matches!(asked.await.unwrap(), Reply::Ran(_)));
     }
 }
