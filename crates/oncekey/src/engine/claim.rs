@@ -43,12 +43,15 @@ const SOONEST: Duration = Duration::from_secs(1);
 const LATEST: Duration = Duration::from_secs(10);
 
 impl Shared {
-    /// Claims the key of `call`, and waits for it if somebody else holds it and the policy says so.
-    pub(super) async fn win(self: &Arc<Self>, call: &Call, id: KeyId) -> Win {
-        let began = self.uptime.elapsed();
+    /// Claims the key of `call`, which came at `began`, and waits for it if somebody else holds it
+    /// and the policy says so.
+    pub(super) async fn win(self: &Arc<Self>, call: &Call, id: KeyId, began: Duration) -> Win {
         let mut claim = self.claim_of(call, id);
         let longest = match call.policy.in_flight {
-            InFlight::Wait(longest) => longest,
+            // Whoever followed another call before has waited for a while already.
+            InFlight::Wait(longest) => {
+                longest.saturating_sub(self.uptime.elapsed().saturating_sub(began))
+            }
             InFlight::Conflict | InFlight::Accepted => Duration::ZERO,
         };
         let mut patience = std::pin::pin!(tokio::time::sleep(longest));

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use oncekey::core::policy::InFlight;
 use oncekey::core::{Class, Policy, Store};
-use oncekey::engine::{Attempt, Drained, Finish, NoSend, Ran, Recorded, Reply};
+use oncekey::engine::{Attempt, Drained, Finish, NoSend, Ran, Recorded, Refused, Reply};
 
 use crate::faults::{Fault, FaultyStore};
 use crate::scene::{Scene, saved};
@@ -18,6 +19,12 @@ fn faulty(policy: Policy) -> (Scene, Arc<FaultyStore>) {
     let store = Arc::new(FaultyStore::new(Arc::clone(&scene.store)));
     scene.engine = scene.node(Arc::clone(&store) as Arc<dyn Store>).cache(0).build().unwrap();
     (scene, store)
+}
+
+/// Another node on the store of a scene.
+fn another_node(scene: &Scene) -> Scene {
+    let engine = scene.node(Arc::clone(&scene.store) as Arc<dyn Store>).build().unwrap();
+    Scene { engine, ..scene.clone() }
 }
 
 /// A short lease is renewed in time although a long one is held all the while, and although a
@@ -112,4 +119,32 @@ async fn a_renewal_that_never_ends_costs_no_lease() {
         }
         assert!(matches!(asked.await.unwrap(), Reply::Ran(_)));
     }
+}
+
+/// L2: nobody waits longer than the policy says, whether it leads, follows, or both in turn.
+#[tokio::test(start_paused = true)]
+async fn nobody_waits_longer_than_the_policy_says() {
+    let wait = 10 * SECOND;
+    let one = Scene::new(Policy { in_flight: InFlight::Wait(wait), ..Policy::default() });
+    let two = another_node(&one);
+    let running = tokio::spawn(async move { one.ask("k", 1, 201, 60 * SECOND).await });
+    tokio::time::sleep(SECOND).await;
+    let asking: Vec<_> = (0..5)
+        .map(|number| {
+            let two = two.clone();
+            tokio::spawn(async move {
+                tokio::time::sleep(number * SECOND / 100).await;
+                let began = tokio::time::Instant::now();
+                let reply = two.ask("k", 1, 201, NONE).await;
+                let in_progress = matches!(reply, Reply::Refused(Refused::InProgress { .. }));
+                assert!(in_progress, "{reply:?}");
+                began.elapsed()
+            })
+        })
+        .collect();
+    for asked in asking {
+        let waited = asked.await.unwrap();
+        assert!(waited <= wait + SECOND / 10, "{waited:?}");
+    }
+    running.abort();
 }
