@@ -83,12 +83,18 @@ impl Shared {
             if longest.is_zero() || self.gate.is_crowded() {
                 return Win::Refused(busy);
             }
-            let wait = self.waits.wait(id, record.fence);
-            // Its lease may lapse, which nobody announces.
+            let most = call.policy.limits.waiters.saturating_sub(self.flights.waiting());
+            let Some(wait) = self.waits.wait(id, record.fence, most) else {
+                return Win::Refused(busy);
+            };
+            // Its lease may lapse, which nobody announces. While the store's clock is in doubt no
+            // lease lapses, and for how long that lasts is learned by asking.
             let lapse = until.after(claim.grace).since(now).saturating_add(FIRST_PAUSE);
+            let lapse = lapse.min(claim.lease.max(SOONEST));
             tokio::select! {
                 biased;
                 () = &mut patience => return Win::Refused(busy),
+                () = self.gate.closed() => return Win::Refused(busy),
                 () = wait.rung() => {}
                 () = tokio::time::sleep(lapse) => {}
             }
