@@ -142,13 +142,7 @@ impl Shared {
             match self.store.claim(claim).await {
                 Ok(claimed) => {
                     self.health.answered();
-                    let answered = self.uptime.elapsed();
-                    self.suspicion.look(
-                        store_time(&claimed, claim.lease),
-                        asked,
-                        answered,
-                        claim.lease,
-                    );
+                    self.look_at_clock(&claimed, claim, asked);
                     return Asked::Answered { claimed, asked };
                 }
                 Err(error) => match error.kind() {
@@ -171,6 +165,12 @@ impl Shared {
             pause *= 2;
         }
         self.down(claim, in_doubt, SOONEST)
+    }
+
+    /// Compares the store's clock, as it shows in the answer to a claim, with ours.
+    pub(super) fn look_at_clock(&self, claimed: &Claimed, claim: &Claim, asked: Duration) {
+        let store = store_time(claimed, claim.lease);
+        self.suspicion.look(store, asked, self.uptime.elapsed(), claim.lease);
     }
 
     /// The store cannot be asked. What may have been claimed nevertheless is given back later.

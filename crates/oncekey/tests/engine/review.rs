@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use oncekey::core::policy::InFlight;
-use oncekey::core::{Class, Policy, Store};
+use oncekey::core::{Class, ErrorKind, Policy, Store};
 use oncekey::engine::{Attempt, Drained, Finish, NoSend, Ran, Recorded, Refused, Reply};
 
 use crate::faults::{Fault, FaultyStore};
@@ -204,4 +204,41 @@ async fn a_shutdown_does_not_wait_for_those_who_wait() {
     let told = waiting.await.unwrap();
     assert!(matches!(told, Reply::Refused(Refused::InProgress { .. })), "{told:?}");
     running.abort();
+}
+
+/// Leaves a record behind as a crash before the send would.
+async fn crash(scene: &Scene, key: &str) {
+    let dying = another_node(scene);
+    let call = scene.call(key, 1);
+    let running = tokio::spawn(async move {
+        let work = async |_: Attempt| -> Finish<()> { std::future::pending().await };
+        dying.engine.answer(call, work).await
+    });
+    tokio::time::sleep(SECOND / 100).await;
+    running.abort();
+}
+
+/// F55, L1: a record that cannot be trusted keeps the sweeper from no other one.
+#[tokio::test(start_paused = true)]
+async fn a_damaged_record_does_not_keep_others_stuck() {
+    let (scene, store) = faulty(Policy::default());
+    for key in ["a", "b", "c"] {
+        crash(&scene, key).await;
+    }
+    scene.clock.advance(scene.policy.lease + scene.policy.grace);
+    store.fail_next("get", Fault::Refused(ErrorKind::Corrupt));
+    let sweeper = scene.engine.sweeper(Arc::clone(&scene.store) as _);
+    assert_eq!(sweeper.run_once().await.unwrap().freed, 2);
+    store.fail_next("get", Fault::Refused(ErrorKind::Unavailable));
+    assert!(sweeper.run_once().await.is_err(), "a store that does not answer is left alone");
+}
+
+/// The longest pause there is does not overflow.
+#[tokio::test(start_paused = true)]
+async fn a_loop_that_never_runs_again_does_not_panic() {
+    let scene = Scene::new(Policy::default());
+    let reaper = tokio::spawn(scene.engine.reaper().every(Duration::MAX).run());
+    tokio::time::sleep(SECOND).await;
+    assert!(!reaper.is_finished());
+    reaper.abort();
 }
