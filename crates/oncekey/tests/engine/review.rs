@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use oncekey::core::policy::InFlight;
+use oncekey::core::policy::{InFlight, Mark};
 use oncekey::core::{Class, ErrorKind, Policy, Store};
 use oncekey::engine::{Attempt, Drained, Finish, NoSend, Ran, Recorded, Refused, Reply};
 
@@ -241,4 +241,50 @@ async fn a_loop_that_never_runs_again_does_not_panic() {
     tokio::time::sleep(SECOND).await;
     assert!(!reaper.is_finished());
     reaper.abort();
+}
+
+/// A call that got no answer wants the key no more, so it takes it from nobody.
+#[tokio::test(start_paused = true)]
+async fn a_claim_that_was_given_up_takes_nothing_over() {
+    let (scene, store) = faulty(Policy::default());
+    // An owner that is late, because its renewals fail, but alive.
+    let silent = Arc::new(FaultyStore::new(Arc::clone(&scene.store)));
+    silent.fail_all(Some(Fault::Refused(ErrorKind::Unavailable)));
+    let late = scene.node(Arc::clone(&scene.store) as Arc<dyn Store>).heartbeat_store(silent);
+    let late = Scene { engine: late.build().unwrap(), ..scene.clone() };
+    let owner = tokio::spawn(async move {
+        let work = async |attempt: Attempt| {
+            tokio::time::sleep(60 * SECOND).await;
+            Finish::answered(saved(201), attempt.send().await)
+        };
+        late.engine.answer(late.call("k", 1), work).await
+    });
+    tokio::time::sleep(40 * SECOND).await;
+    for _ in 0..4 {
+        store.fail_next("claim", Fault::Refused(ErrorKind::Ambiguous));
+    }
+    let refused = scene.ask("k", 1, 201, NONE).await;
+    assert!(matches!(refused, Reply::Refused(Refused::Unavailable { .. })), "{refused:?}");
+    match owner.await.unwrap() {
+        Reply::Ran(ran) => assert_eq!((ran.value, ran.recorded), (Some(Ok(())), Recorded::Kept)),
+        reply => panic!("{reply:?}"),
+    }
+}
+
+/// I16, L1: under `once` the mark that a lost claim left behind is its own, and says nothing.
+#[tokio::test(start_paused = true)]
+async fn a_mark_of_our_own_lost_claim_does_not_hold_the_key() {
+    let policy = Policy { mark: Mark::WithClaim, ..Policy::default() };
+    let (scene, store) = faulty(policy.clone());
+    for _ in 0..4 {
+        store.fail_next("claim", Fault::AnswerLost);
+    }
+    let refused = scene.ask("k", 1, 201, NONE).await;
+    assert!(matches!(refused, Reply::Refused(Refused::Unavailable { .. })), "{refused:?}");
+    assert!(matches!(scene.ask("k", 1, 201, NONE).await, Reply::Ran(_)), "it was given back");
+
+    let (scene, store) = faulty(policy);
+    store.fail_next("claim", Fault::AnswerLost);
+    let unsent = scene.engine.answer(scene.call("k", 1), async |_| Finish::never_sent(())).await;
+    assert!(matches!(unsent, Reply::Ran(Ran { recorded: Recorded::Released, .. })), "{unsent:?}");
 }
