@@ -117,7 +117,9 @@ impl Backlog {
                     drop(self.journal.drained(mark).await);
                 }
                 Err(error) => match error.kind() {
-                    ErrorKind::Unavailable | ErrorKind::Ambiguous => return Round::Stuck,
+                    ErrorKind::Unavailable | ErrorKind::Ambiguous | ErrorKind::Unsuitable => {
+                        return Round::Stuck;
+                    }
                     _ => {
                         tracing::error!(%error, "an end in the journal cannot be recorded");
                         self.set_aside(mark);

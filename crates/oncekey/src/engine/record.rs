@@ -110,6 +110,10 @@ impl Shared {
                     in_doubt |= error.kind() == ErrorKind::Ambiguous;
                     self.health.failed(self.uptime.elapsed());
                 }
+                // A store that refuses to work as it is set up may be set right. The work is done.
+                (ErrorKind::Unsuitable, _) => {
+                    tracing::warn!(%error, "the store refuses to take the end of an attempt");
+                }
                 (ErrorKind::Rejected, Some(smaller)) => {
                     entry.end = smaller;
                     continue;

@@ -288,3 +288,21 @@ async fn a_mark_of_our_own_lost_claim_does_not_hold_the_key() {
     let unsent = scene.engine.answer(scene.call("k", 1), async |_| Finish::never_sent(())).await;
     assert!(matches!(unsent, Reply::Ran(Ran { recorded: Recorded::Released, .. })), "{unsent:?}");
 }
+
+/// F4: a store that refuses to work for a while, as after a failover, does not cost the end of
+/// work that is done.
+#[tokio::test(start_paused = true)]
+async fn an_end_outlives_a_store_that_refuses_to_work() {
+    let (scene, store) = faulty(Policy::default());
+    let refusing = Arc::clone(&store);
+    let work = async move |attempt: Attempt| {
+        attempt.send().await.unwrap();
+        refusing.fail_all(Some(Fault::Refused(ErrorKind::Unsuitable)));
+        Finish::answered(saved(201), ())
+    };
+    let reply = scene.engine.answer(scene.call("k", 1), work).await;
+    assert!(matches!(reply, Reply::Ran(Ran { recorded: Recorded::Unrecorded, .. })), "{reply:?}");
+    store.fail_all(None);
+    tokio::time::sleep(10 * SECOND).await;
+    assert!(matches!(scene.ask("k", 1, 201, NONE).await, Reply::Replayed(_)));
+}
