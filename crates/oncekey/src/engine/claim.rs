@@ -68,7 +68,10 @@ impl Shared {
             };
             let until = match refusal {
                 Refusal::InProgress(until) => until,
-                Refusal::Unknown if !probed && self.ask_probe(&record).await == Probed::Settled => {
+                Refusal::Unknown
+                    if !probed
+                        && self.ask_probe(&record, &call.policy).await == Probed::Settled =>
+                {
                     probed = true;
                     continue;
                 }

@@ -3,9 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use oncekey::core::policy::{InFlight, Mark};
-use oncekey::core::{Class, ErrorKind, Policy, Store};
-use oncekey::engine::{Attempt, Drained, Finish, NoSend, Ran, Recorded, Refused, Reply};
+use oncekey::core::policy::{InFlight, Mark, Retain};
+use oncekey::core::{Answer, Class, ErrorKind, Policy, State, Store};
+use oncekey::engine::{
+    Attempt, Doubt, Drained, Finish, Happened, NoSend, Probe, Ran, Recorded, Refused, Reply,
+    Resolution,
+};
 
 use crate::faults::{Fault, FaultyStore};
 use crate::scene::{Scene, saved};
@@ -305,4 +308,35 @@ async fn an_end_outlives_a_store_that_refuses_to_work() {
     store.fail_all(None);
     tokio::time::sleep(10 * SECOND).await;
     assert!(matches!(scene.ask("k", 1, 201, NONE).await, Reply::Replayed(_)));
+}
+
+/// A secret that a route does not keep is not kept when a person or a probe says what happened.
+#[tokio::test(start_paused = true)]
+async fn a_resolution_is_kept_as_the_policy_says() {
+    #[derive(Debug)]
+    struct Knows;
+    #[async_trait::async_trait]
+    impl Probe for Knows {
+        async fn did_it_happen(&self, _: &Doubt<'_>) -> Happened {
+            Happened::Yes(saved(201))
+        }
+    }
+    for probed in [false, true] {
+        let mut scene = Scene::new(Policy { retain: Retain::StatusOnly, ..Policy::default() });
+        assert!(matches!(scene.ask("k", 1, 504, NONE).await, Reply::Ran(_)));
+        let id = scene.engine.key_id(&scene.call("k", 1).scope, &scene.call("k", 1).key);
+        if probed {
+            let memory = Arc::clone(&scene.store) as Arc<dyn Store>;
+            scene.engine = scene.node(memory).probe(Arc::new(Knows)).build().unwrap();
+        } else {
+            let resolution = Resolution::Succeeded(saved(201));
+            scene.engine.resolve(&id, resolution, &scene.policy).await.unwrap();
+        }
+        let reply = scene.ask("k", 1, 201, NONE).await;
+        let status_only =
+            matches!(reply, Reply::Refused(Refused::NotRetained { status: Some(201), .. }));
+        assert!(status_only, "{reply:?}");
+        let record = scene.store.get(&id).await.unwrap().unwrap();
+        assert!(matches!(record.state, State::Done { answer: Answer::Tombstone(_), .. }));
+    }
 }
