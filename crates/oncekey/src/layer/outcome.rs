@@ -141,7 +141,7 @@ mod tests {
                 age: Duration::ZERO,
                 ttl: Duration::ZERO,
                 original: original(),
-                fence: Fence::next(None, Timestamp::default()),
+                fence: Some(Fence::next(None, Timestamp::default())),
             })
         };
         let ran = |recorded| Reply::Ran(Ran { value: Some(()), recorded, fence: None });
