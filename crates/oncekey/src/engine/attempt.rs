@@ -28,25 +28,41 @@ pub enum NoSend {
 
 impl Attempt {
     /// What the client sent.
-    pub fn key(&self) -> &Key { todo!() }
+    pub fn key(&self) -> &Key {
+        todo!()
+    }
     /// Whom the key belongs to.
-    pub fn scope(&self) -> &Scope { todo!() }
+    pub fn scope(&self) -> &Scope {
+        todo!()
+    }
     /// The number of this attempt: what outdates every older one. `None` if the work runs
     /// unprotected because the store is down and the route's policy says so.
-    pub fn fence(&self) -> Option<Fence> { todo!() }
+    pub fn fence(&self) -> Option<Fence> {
+        todo!()
+    }
     /// Whether an earlier attempt began the same work, and may have done some of it.
-    pub fn is_retry(&self) -> bool { todo!() }
+    pub fn is_retry(&self) -> bool {
+        todo!()
+    }
     /// The key to send with a foreign call: the same for every attempt, different per step.
-    pub fn derived_key(&self, step: &str) -> String { todo!() }
+    pub fn derived_key(&self, step: &str) -> String {
+        todo!()
+    }
     /// Announces that from here on the work may have happened. Idempotent.
     ///
     /// # Errors
     /// The work must then not begin, and end with [`Finish::never_sent`](super::Finish).
-    pub async fn send(&self) -> Result<(), NoSend> { todo!() }
+    pub async fn send(&self) -> Result<(), NoSend> {
+        todo!()
+    }
     /// Whether the lease is known to be lost.
-    pub fn is_lost(&self) -> bool { todo!() }
+    pub fn is_lost(&self) -> bool {
+        todo!()
+    }
     /// Waits until the lease is lost. Never returns if it is kept.
-    pub async fn lost(&self) { todo!() }
+    pub async fn lost(&self) {
+        todo!()
+    }
 }
 #[derive(Debug)]
 pub(super) struct Held;

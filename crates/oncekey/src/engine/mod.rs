@@ -32,13 +32,19 @@ struct Shared {}
 
 impl Engine {
     /// Puts an engine together around a store.
-    pub fn builder(store: Arc<dyn oncekey_core::Store>) -> Builder { Builder { store } }
+    pub fn builder(store: Arc<dyn oncekey_core::Store>) -> Builder {
+        Builder { store }
+    }
     /// The id of the record of `key` in `scope`.
     #[must_use]
-    pub fn key_id(&self, scope: &Scope, key: &Key) -> KeyId { todo!() }
+    pub fn key_id(&self, scope: &Scope, key: &Key) -> KeyId {
+        todo!()
+    }
     /// A new request id.
     #[must_use]
-    pub fn request_id(&self) -> RequestId { todo!() }
+    pub fn request_id(&self) -> RequestId {
+        todo!()
+    }
     /// Runs `work` if nobody did, and says what came of it.
     ///
     /// # Cancellation
@@ -48,11 +54,20 @@ impl Engine {
         T: Send + 'static,
         W: FnOnce(Attempt) -> F + Send + 'static,
         F: Future<Output = Finish<T>> + Send + 'static,
-    { let _ = (call, work); todo!() }
+    {
+        let _ = (call, work);
+        todo!()
+    }
     /// What is known about a key, without any effect: for status URLs.
-    pub async fn look(&self, id: &KeyId) -> Result<Option<Looked>, oncekey_core::StoreError> { let _ = (id, derived_key("", id, "")); todo!() }
+    pub async fn look(&self, id: &KeyId) -> Result<Option<Looked>, oncekey_core::StoreError> {
+        let _ = (id, derived_key("", id, ""));
+        todo!()
+    }
     /// Finishes what is running, for at most `within`.
-    pub async fn shutdown(&self, within: std::time::Duration) {let _ = within; todo!()}
+    pub async fn shutdown(&self, within: std::time::Duration) {
+        let _ = within;
+        todo!()
+    }
 }
 
 /// What is known about a key.
