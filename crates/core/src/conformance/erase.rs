@@ -354,7 +354,7 @@ async fn one_of_each<S: Store>(
 
 /// What must be left of a record, said apart from the code that stores use.
 fn as_erased(record: Record) -> Record {
-    let Record { origin, state, .. } = record.clone();
+    let Record { origin, state, .. } = record;
     let origin = Origin { key: Text::default(), scope: Text::default(), ..origin };
     let state = match state {
         State::Done { at, expires, forget, outcome, answer } => {
