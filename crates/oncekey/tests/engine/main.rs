@@ -2,6 +2,7 @@
 
 mod aborts;
 mod answers;
+mod erasing;
 mod faults;
 mod journal;
 mod loops;
