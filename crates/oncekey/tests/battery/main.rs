@@ -9,6 +9,7 @@
 //! on when something has happened.
 
 #![cfg(all(feature = "tower", feature = "sqlite"))]
+#![expect(clippy::unwrap_used, reason = "all of it is a test, also what stands outside of one")]
 
 mod aborts;
 mod bodies;
