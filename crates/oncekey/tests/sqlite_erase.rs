@@ -10,14 +10,15 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
-use oncekey::core::saved::{Headers, Saved};
+use oncekey::core::saved::{Headers, NotKept, Saved};
 use oncekey::core::{
     Answer, Claim, Completion, Erase, Erased, ErrorKind, Fingerprint, FingerprintRules, Grant,
-    KeyId, Lease, Origin, Store, Subject, Write,
+    KeyId, Lease, Origin, State, Store, Subject, Write,
 };
 use oncekey::store::sqlite::SqliteStore;
 use tempfile::TempDir;
 
+use self::common::child::{self, Process};
 use self::common::{Bits, LONG, block_on, file, key_id, win};
 
 /// Written in five pieces.
@@ -42,17 +43,11 @@ impl Scene {
     }
 
     fn own(&self, key: u64) -> (Claim, Lease) {
-        let claim = claim(key);
-        let (lease, grant) = block_on(win(&self.store, &claim));
-        assert_eq!(grant, Grant::Fresh);
-        (claim, lease)
+        own(&self.store, key)
     }
 
     fn finish(&self, key: u64, answer: Answer) -> KeyId {
-        let (claim, lease) = self.own(key);
-        let write = block_on(self.store.complete(&lease, &completion(answer)));
-        assert_eq!(write.expect("a completion"), Write::Applied);
-        claim.id
+        finish(&self.store, key, answer)
     }
 
     fn erase(&self, id: &KeyId) -> Erased {
@@ -63,6 +58,20 @@ impl Scene {
     fn sings(&self, key: u64) -> Vec<&'static str> {
         sings(self.folder.path(), key)
     }
+}
+
+fn own(store: &SqliteStore, key: u64) -> (Claim, Lease) {
+    let claim = claim(key);
+    let (lease, grant) = block_on(win(store, &claim));
+    assert_eq!(grant, Grant::Fresh);
+    (claim, lease)
+}
+
+fn finish(store: &SqliteStore, key: u64, answer: Answer) -> KeyId {
+    let (claim, lease) = own(store, key);
+    let write = block_on(store.complete(&lease, &completion(answer)));
+    assert_eq!(write.expect("a completion"), Write::Applied);
+    claim.id
 }
 
 /// Six canaries sit in a record: in its key, its scope and its places, in a header, and in a body.
@@ -227,6 +236,61 @@ fn a_reader_that_stays_holds_an_erasure_up_and_nothing_else() {
     reader.execute_batch("COMMIT").expect("the reader goes");
     assert_eq!(scene.erase(&id), Erased::Blank);
     assert_eq!(scene.sings(1), [""; 0]);
+}
+
+/// F30: a process that dies takes no erasure back, and leaves none half done.
+#[test]
+fn kill_9_takes_no_erasure_back() {
+    let mut bits = Bits::seeded(55);
+    for _ in 0..6 {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("oncekey.db");
+        let mut process = Process::start(&mut child::command("erase", &path, 0));
+        process.expect("ready");
+        let heard = 1 + bits.index(30);
+        let mut told: Vec<String> = std::iter::from_fn(|| process.hear()).take(heard).collect();
+        (0..bits.below(200_000)).for_each(|_| std::hint::spin_loop());
+        process.kill();
+        told.extend(std::iter::from_fn(|| process.hear()));
+        let erased: BTreeSet<u64> = told.iter().map(|key| key.parse().unwrap()).collect();
+        assert!(erased.len() >= heard);
+        // Before anybody opens the file, and so tidies up.
+        let singing: BTreeSet<u64> = songs(folder.path()).into_iter().map(|(key, _)| key).collect();
+        assert!(erased.is_disjoint(&singing), "{erased:?} were erased, {singing:?} sing");
+        let store = SqliteStore::open(&path).unwrap();
+        for key in 1..=KEYS {
+            let record = block_on(store.get(&key_id(key))).unwrap().expect("it is there");
+            let State::Done { answer, .. } = record.state else { panic!("it is done") };
+            let is_blank = record.origin.key.as_bytes().is_empty();
+            let is_erased = matches!(answer, Answer::Tombstone(stands)
+                if stands.reason == NotKept::Erased);
+            assert_eq!(is_blank, is_erased, "key {key} is half erased");
+            assert!(is_erased || !erased.contains(&key), "key {key} is back");
+        }
+        drop(store);
+        file::check(&path);
+    }
+}
+
+/// How many keys the process that is killed has to erase.
+const KEYS: u64 = 60;
+
+/// Not a test: what the child process does.
+#[test]
+fn child() {
+    let Some(orders) = child::orders() else { return };
+    let store = SqliteStore::open(&orders.file).expect("a new file opens");
+    for key in 1..=KEYS {
+        let (perch, size) = if key.is_multiple_of(8) { ("large", LARGE) } else { ("small", 700) };
+        finish(&store, key, answer(key, perch, size));
+    }
+    child::tell("ready");
+    for key in 1..=KEYS {
+        let said = block_on(store.erase(&key_id(key))).expect("an erasure");
+        assert_eq!(said, Erased::Blank);
+        child::tell(&key.to_string());
+    }
+    child::wait_for_parent();
 }
 
 /// A damaged record is not sealed anew: whoever erased it would hide the damage.
