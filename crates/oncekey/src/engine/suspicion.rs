@@ -44,7 +44,7 @@ impl Suspicion {
         if answered.saturating_sub(asked) > TOLERATED / 4 {
             return;
         }
-        let offset = store.micros().saturating_sub(micros(answered));
+        let offset = store.micros().saturating_sub(micros(asked));
         let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(before) = seen.offset {
             let parted = Duration::from_micros(offset.abs_diff(before));
