@@ -10,7 +10,14 @@ use crate::dice::Dice;
 use crate::log::{Change, What, Who};
 use crate::store::{Line, Weather};
 use crate::upstream::saved;
-use crate::world::{Phase, World};
+use crate::world::World;
+
+/// How far a history is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    Faulty,
+    Healed,
+}
 
 /// What may happen next.
 #[derive(Clone, Copy, Debug)]
@@ -44,10 +51,9 @@ pub(crate) async fn chaos(world: Arc<World>, mut dice: Dice) {
 
 /// Waits, and says whether the history has healed meanwhile.
 pub(crate) async fn wait(world: &World, span: Duration) -> Phase {
-    let mut ended = world.ended.subscribe();
     tokio::select! {
         biased;
-        _ = ended.wait_for(|phase| *phase == Phase::Healed) => Phase::Healed,
+        () = world.healed.raised() => Phase::Healed,
         () = sleep(span) => Phase::Faulty,
     }
 }

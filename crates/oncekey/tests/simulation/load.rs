@@ -16,7 +16,7 @@ use crate::bugs::Bug;
 use crate::dice::Dice;
 use crate::log::{Away, Got, Job, Note, What};
 use crate::work::{SAVED_BODY, work};
-use crate::world::{Phase, Running, World, fingerprint_of};
+use crate::world::{Running, World, fingerprint_of};
 
 /// How patient a client is with one call.
 #[derive(Clone, Copy, Debug)]
@@ -43,7 +43,7 @@ pub(crate) async fn client(world: Arc<World>, mut dice: Dice) {
     for op in 0..ops {
         let think = u64::try_from(world.options.think.as_millis()).expect("short");
         sleep(dice.millis(0, think)).await;
-        if is_healed(&world) {
+        if world.healed.is_raised() {
             return;
         }
         let key = near(&mut dice, op, ops, world.options.keys.len());
@@ -55,7 +55,7 @@ pub(crate) async fn client(world: Arc<World>, mut dice: Dice) {
             let note = call(&world, node, job, patience).await;
             match next(note.as_ref(), &mut dice) {
                 Next::Content => break,
-                Next::Again(_) if is_healed(&world) => return,
+                Next::Again(_) if world.healed.is_raised() => return,
                 Next::Again(pause) => sleep(pause).await,
             }
         }
@@ -245,10 +245,6 @@ pub(crate) fn next(note: Option<&Note>, dice: &mut Dice) -> Next {
             ),
         ) => Next::Content,
     }
-}
-
-fn is_healed(world: &World) -> bool {
-    *world.ended.borrow() == Phase::Healed
 }
 
 /// Drops a future when it has been polled often enough.

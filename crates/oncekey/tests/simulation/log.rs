@@ -163,6 +163,8 @@ pub(crate) enum Got {
 pub(crate) enum End {
     Finished(Got),
     Panicked,
+    /// It was dropped half-way.
+    Stopped,
 }
 
 /// What happened to a node.

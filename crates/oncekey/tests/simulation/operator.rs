@@ -7,13 +7,13 @@ use std::time::Duration;
 use oncekey::core::browse::Browse;
 use oncekey::core::{Clock, Fence, KeyId, Record, Sent, State, Store, Timestamp};
 
-use crate::chaos::{completion, wait};
+use crate::chaos::{Phase, completion, wait};
 use crate::dice::Dice;
 use crate::log::Who;
 use crate::options::Sweeps;
 use crate::store::Line;
 use crate::upstream::Truth;
-use crate::world::{Phase, World};
+use crate::world::World;
 
 /// A person who looks at what is unknown and finds out the truth.
 pub(crate) async fn operator(world: Arc<World>, mut dice: Dice) {
@@ -36,7 +36,7 @@ pub(crate) async fn resolve(world: &World, seen: &mut Suspects) {
             continue;
         }
         // A write that fails is made again next time.
-        let _ = match world.upstream.truth(id) {
+        let _ = match world.upstream.truth(&record) {
             Truth::Open => continue,
             Truth::Done(answer) => {
                 store.complete(&record.lease(), &completion(world, answer)).await

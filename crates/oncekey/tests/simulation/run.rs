@@ -7,7 +7,6 @@ use oncekey::core::conformance::Rig;
 use oncekey::core::{Clock, ManualClock, MemoryStore, State};
 use oncekey::engine::Refused;
 use tempfile::TempDir;
-use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
@@ -19,10 +18,11 @@ use crate::load::{Patience, call, client, plain_job};
 use crate::log::{Event, Log, Note, What};
 use crate::operator::{Suspects, operator, resolve, sweeper};
 use crate::options::{Journal, Options};
+use crate::signal::Signal;
 use crate::store::{Inner, StoreSide, Weather};
 use crate::time::{BASE, SimTime, StoreClock};
 use crate::upstream::Upstream;
-use crate::world::{Node, Phase, World, fingerprint_of};
+use crate::world::{Node, World, fingerprint_of};
 
 /// A history and how it was made.
 #[derive(Debug)]
@@ -82,7 +82,7 @@ fn heal(world: &Arc<World>) {
     world.side.set_weather(Weather::Healed);
     world.upstream.heal();
     world.side.clock.put_right();
-    world.ended.send_replace(Phase::Healed);
+    world.healed.raise();
 }
 
 /// How long something may take once nothing goes wrong any more: the longest wait of a client, the
@@ -157,7 +157,10 @@ async fn shut_down(world: &Arc<World>) {
             continue;
         };
         let gate = Arc::clone(&running.gate);
-        let shutdown = async { drop(running.engine.shutdown(Duration::from_secs(30)).await) };
+        let shutdown = async {
+            // Whatever it leaves behind shows in the tasks that go on.
+            let _ = running.engine.shutdown(Duration::from_secs(30)).await;
+        };
         within(world, "shutdown", shutdown).await;
         drop(running);
         sleep(bound(world)).await;
@@ -203,11 +206,11 @@ impl World {
                 .collect(),
         };
         Self {
-            upstream: Upstream::new(log.clone(), upstream, Arc::clone(&options)),
+            upstream: Upstream::new(log.clone(), upstream, Arc::clone(&options), bug),
             entropy_dice: SharedDice::new(Dice::of(options.seed, Part::Entropy)),
             nodes: (0..options.nodes).map(|_| Mutex::new(Node::default())).collect(),
             graveyard: Mutex::default(),
-            ended: watch::Sender::new(Phase::Faulty),
+            healed: Signal::default(),
             options,
             bug,
             log,

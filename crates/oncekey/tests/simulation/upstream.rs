@@ -9,12 +9,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use oncekey::core::{Fence, Headers, KeyId, Saved};
+use oncekey::core::{Fence, Headers, KeyId, Record, Saved};
 use tokio::time::sleep;
 
+use crate::bugs::Bug;
 use crate::dice::{Dice, SharedDice};
 use crate::log::{Got, Job, Life, Log, What};
 use crate::options::Options;
+use crate::world::fingerprint_of;
 
 /// The upstream of a history.
 #[derive(Debug)]
@@ -22,6 +24,7 @@ pub(crate) struct Upstream {
     log: Log,
     dice: SharedDice,
     options: Arc<Options>,
+    bug: Option<Bug>,
     books: Mutex<Books>,
 }
 
@@ -38,10 +41,10 @@ pub(crate) struct Visit {
 #[derive(Debug, Default)]
 struct Books {
     healed: bool,
-    /// What was answered under a derived key. `None` while it is being done.
-    done: BTreeMap<String, Option<Saved>>,
-    /// What became of each key, for the operator.
-    by_key: BTreeMap<KeyId, KeyBooks>,
+    /// What was asked and answered under a derived key. `None` while it is being done.
+    done: BTreeMap<String, (u8, Option<Saved>)>,
+    /// What became of each request, for the operator: the key may be used again for another one.
+    by_request: BTreeMap<(KeyId, [u8; 32]), KeyBooks>,
 }
 
 #[derive(Debug, Default)]
@@ -90,9 +93,9 @@ pub(crate) enum Truth {
 }
 
 impl Upstream {
-    pub(crate) fn new(log: Log, dice: Dice, options: Arc<Options>) -> Arc<Self> {
+    pub(crate) fn new(log: Log, dice: Dice, options: Arc<Options>, bug: Option<Bug>) -> Arc<Self> {
         let (dice, books) = (SharedDice::new(dice), Mutex::default());
-        Arc::new(Self { log, dice, options, books })
+        Arc::new(Self { log, dice, options, bug, books })
     }
 
     /// From here on it answers at once and well.
@@ -100,9 +103,9 @@ impl Upstream {
         self.books().healed = true;
     }
 
-    /// What was really done for a key since the last time that somebody wrote it off.
-    pub(crate) fn truth(&self, id: &KeyId) -> Truth {
-        match self.books().by_key.get(id) {
+    /// What was really done for the request of a record.
+    pub(crate) fn truth(&self, record: &Record) -> Truth {
+        match self.books().by_request.get(&(record.id, *record.fingerprint.digest())) {
             Some(KeyBooks { open: 1.., .. }) => Truth::Open,
             Some(KeyBooks { acted: Some(saved), .. }) => Truth::Done(saved.clone()),
             Some(KeyBooks { acted: None, .. }) | None => Truth::Nothing,
@@ -123,7 +126,7 @@ impl Upstream {
         let request = job.request;
         self.log.note(What::Arrived { visit: number, request, by, fence, forwarded });
         let answer = match self.known(&visit) {
-            Some(earlier) => self.repeat(number, earlier).await,
+            Some(earlier) => self.repeat(number, &visit.job, earlier).await,
             None => self.act(number, &visit, plan).await,
         };
         self.log.note(What::Answered { visit: number, answer: answer.clone() });
@@ -131,15 +134,18 @@ impl Upstream {
     }
 
     /// What is known under the derived key of the visit.
-    fn known(&self, visit: &Visit) -> Option<Option<Saved>> {
+    fn known(&self, visit: &Visit) -> Option<(u8, Option<Saved>)> {
         self.books().done.get(visit.forwarded.as_ref()?).cloned()
     }
 
     /// Answers what was answered before, or that it is still being done.
-    async fn repeat(&self, number: u32, earlier: Option<Saved>) -> Got {
+    async fn repeat(&self, number: u32, job: &Job, earlier: (u8, Option<Saved>)) -> Got {
         self.log.note(What::Settled { visit: number });
         sleep(Duration::from_millis(3)).await;
-        match earlier {
+        let (body, answer) = earlier;
+        match answer {
+            // It keeps keys for longer than we do, and notices that this is another request.
+            _ if body != job.body => Got::Answer(saved(422, &body_of(job, number))),
             Some(saved) => Got::Answer(saved),
             None if self.dice.throw(|dice| dice.chance(500)) => Got::Answer(saved(409, "busy")),
             None => Got::Nothing,
@@ -164,7 +170,7 @@ impl Upstream {
             Acts::Never => self.settled(number, visit),
             Acts::Late(delay) => {
                 if let Some(key) = &visit.forwarded {
-                    self.books().done.insert(key.clone(), None);
+                    self.books().done.insert(key.clone(), (visit.job.body, None));
                 }
                 self.later(number, visit, remembered, plan.delay + delay);
             }
@@ -188,21 +194,27 @@ impl Upstream {
     }
 
     fn open(&self, visit: &Visit) {
-        self.books().by_key.entry(visit.job.id).or_default().open += 1;
+        self.books().by_request.entry(self.place(visit)).or_default().open += 1;
     }
 
     fn acted(&self, number: u32, visit: &Visit, answer: &Saved) {
         self.log.note(What::Acted { visit: number });
+        let place = self.place(visit);
         let mut books = self.books();
         if let Some(key) = &visit.forwarded {
-            books.done.insert(key.clone(), Some(answer.clone()));
+            books.done.insert(key.clone(), (visit.job.body, Some(answer.clone())));
         }
-        books.by_key.entry(visit.job.id).or_default().acted = Some(answer.clone());
+        books.by_request.entry(place).or_default().acted = Some(answer.clone());
     }
 
     fn settled(&self, number: u32, visit: &Visit) {
         self.log.note(What::Settled { visit: number });
-        self.books().by_key.entry(visit.job.id).or_default().open -= 1;
+        self.books().by_request.entry(self.place(visit)).or_default().open -= 1;
+    }
+
+    fn place(&self, visit: &Visit) -> (KeyId, [u8; 32]) {
+        let Job { id, key, body, .. } = visit.job;
+        (id, *fingerprint_of(key, body, self.bug).digest())
     }
 
     fn books(&self) -> MutexGuard<'_, Books> {

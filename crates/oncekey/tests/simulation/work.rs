@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use oncekey::core::policy::Fit;
-use oncekey::core::{Class, Saved};
+use oncekey::core::{Class, Fence, Saved};
 use oncekey::engine::{Attempt, Finish};
 use tokio::time::sleep;
 
 use crate::bugs::Bug;
 use crate::log::{End, Got, Job, Life, What};
 use crate::upstream::{Visit, body_of, saved};
-use crate::world::{Phase, World};
+use crate::world::World;
 
 /// The largest body that the policies of a simulation keep.
 pub(crate) const SAVED_BODY: usize = 1_024;
@@ -47,10 +47,12 @@ pub(crate) async fn work(world: Arc<World>, job: Job, by: Life, attempt: Attempt
     let fence = attempt.fence();
     let request = job.request;
     world.log.note(What::Began { request, by, fence, retry: attempt.is_retry() });
-    let mood = mood(&world, *world.ended.borrow() == Phase::Healed);
+    let mut ends = Ends { world: Arc::clone(&world), request, fence, end: Some(End::Stopped) };
+    let mood = mood(&world, world.healed.is_raised());
     sleep(mood.prelude).await;
     if mood.breaks == Breaks::BeforeTheSend {
-        break_down(&world, &job, &attempt);
+        ends.with(End::Panicked);
+        break_down();
     }
     let got = match job.class {
         // Under `tx` nothing is sent: the work and its end are one commit.
@@ -58,9 +60,10 @@ pub(crate) async fn work(world: Arc<World>, job: Job, by: Life, attempt: Attempt
         Class::Once | Class::Keyed | Class::Retry => send(&world, &job, by, &attempt).await,
     };
     if mood.breaks == Breaks::AfterTheAnswer {
-        break_down(&world, &job, &attempt);
+        ends.with(End::Panicked);
+        break_down();
     }
-    world.log.note(What::Ended { request, fence, end: End::Finished(got.clone()) });
+    ends.with(End::Finished(got.clone()));
     finish(got, mood.oversize)
 }
 
@@ -121,8 +124,30 @@ fn mood(world: &World, healed: bool) -> Mood {
 }
 
 /// Unwinds without a message: the hook that prints one is for panics that nobody planned.
-fn break_down(world: &World, job: &Job, attempt: &Attempt) -> ! {
-    let (request, fence) = (job.request, attempt.fence());
-    world.log.note(What::Ended { request, fence, end: End::Panicked });
+fn break_down() -> ! {
     std::panic::resume_unwind(Box::new("planned"))
+}
+
+/// Writes down how the work ended, even if it is dropped half-way.
+struct Ends {
+    world: Arc<World>,
+    request: u32,
+    fence: Option<Fence>,
+    end: Option<End>,
+}
+
+impl Ends {
+    fn with(&mut self, end: End) {
+        self.end = None;
+        let (request, fence) = (self.request, self.fence);
+        self.world.log.note(What::Ended { request, fence, end });
+    }
+}
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        if let Some(end) = self.end.take() {
+            self.with(end);
+        }
+    }
 }

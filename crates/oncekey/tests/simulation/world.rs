@@ -11,13 +11,13 @@ use oncekey::core::{Clock, Fingerprint, Key, KeyId, Scope, Store, Wake};
 use oncekey::engine::{Engine, Heartbeat};
 use oncekey::entropy::Entropy;
 use tempfile::TempDir;
-use tokio::sync::watch;
 
 use crate::bugs::Bug;
 use crate::dice::{SeededEntropy, SharedDice};
 use crate::gate::{Detached, Gate, GateSpawner};
 use crate::log::{Change, Life, Log, What, Who};
 use crate::options::{KeySpec, Options, Wakes};
+use crate::signal::Signal;
 use crate::store::{Line, StoreSide};
 use crate::time::{NodeUptime, SimTime, UptimeThatSleeps};
 use crate::upstream::Upstream;
@@ -39,14 +39,8 @@ pub(crate) struct World {
     pub(crate) journals: Vec<TempDir>,
     /// What became of dead nodes.
     pub(crate) graveyard: Mutex<Vec<Engine>>,
-    pub(crate) ended: watch::Sender<Phase>,
-}
-
-/// How far a history is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Phase {
-    Faulty,
-    Healed,
+    /// From here on nothing goes wrong any more.
+    pub(crate) healed: Signal,
 }
 
 /// A node: at most one life at a time.
@@ -61,7 +55,7 @@ pub(crate) struct Node {
 pub(crate) struct Running {
     pub(crate) engine: Engine,
     pub(crate) gate: Arc<Gate>,
-    died: Arc<watch::Sender<bool>>,
+    died: Arc<Signal>,
 }
 
 /// A planted bug: no chance at all.
@@ -77,7 +71,7 @@ impl World {
         let gate = Gate::new(life, self.log.clone(), self.time);
         self.log.note(What::Node(life, Change::Started));
         let engine = self.engine(number, &gate);
-        let died = Arc::new(watch::Sender::new(false));
+        let died = Arc::default();
         node.running = Some(Running { engine, gate, died });
     }
 
@@ -93,7 +87,7 @@ impl World {
         self.log.note(What::Node(running.gate.life, Change::Crashed));
         let mut graveyard = self.graveyard.lock().unwrap_or_else(PoisonError::into_inner);
         graveyard.push(running.engine);
-        running.died.send_replace(true);
+        running.died.raise();
     }
 
     /// Takes a node out of service without killing it.
@@ -109,10 +103,9 @@ impl World {
         }
         self.log.note(What::Node(gate.life, Change::Paused));
         gate.pause();
-        let mut ended = self.ended.subscribe();
         tokio::select! {
             biased;
-            _ = ended.wait_for(|phase| *phase == Phase::Healed) => {}
+            () = self.healed.raised() => {}
             () = tokio::time::sleep(span) => {}
         }
         if !gate.is_dead() {
@@ -171,8 +164,7 @@ impl World {
 impl Running {
     /// Waits until this life is over.
     pub(crate) async fn died(&self) {
-        // The sender is ours too, so it is never gone.
-        let _ = self.died.subscribe().wait_for(|died| *died).await;
+        self.died.raised().await;
     }
 }
 

@@ -7,7 +7,7 @@ use oncekey::core::{
     Answer, Claim, Class, Fence, Fingerprint, KeyId, Outcome, Owner, Sent, Timestamp,
 };
 
-use crate::log::{End, Got, Life, Who};
+use crate::log::{End, Got, Life};
 
 /// A key.
 #[derive(Debug, Default)]
@@ -51,10 +51,11 @@ pub(super) struct Finished {
 #[derive(Debug)]
 pub(super) struct Attempt {
     pub(super) claim: Claim,
-    pub(super) by: Who,
     pub(super) generation: usize,
     /// Whether its owner was told that somebody before it may have acted.
     pub(super) earlier: Sent,
+    /// Whether the store has its send mark.
+    pub(super) marked: Sent,
     /// By whom it is known, since when it is held for sure, and whether it is known to be lost.
     pub(super) known: BTreeMap<Life, Known>,
     /// The request that it was the attempt of, if its work began.
@@ -101,7 +102,6 @@ pub(super) struct Visited {
 #[derive(Debug)]
 pub(super) struct Work {
     pub(super) by: Life,
-    pub(super) fence: Option<Fence>,
     /// What the upstream answered last.
     pub(super) answer: Option<Got>,
     pub(super) end: Option<End>,

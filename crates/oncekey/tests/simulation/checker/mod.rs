@@ -49,6 +49,7 @@ pub(super) struct Judge<'h> {
     /// For which request each owner was drawn.
     owners: BTreeMap<Owner, (KeyId, Vec<u8>)>,
     dead: BTreeSet<Life>,
+    draining: BTreeSet<Life>,
     /// What the store's clock is ahead of simulated time, in microseconds.
     stepped: i64,
     violations: Vec<Violation>,
@@ -76,6 +77,7 @@ pub(crate) fn check(history: &History) -> Vec<Violation> {
         works: BTreeMap::new(),
         owners: BTreeMap::new(),
         dead: BTreeSet::new(),
+        draining: BTreeSet::new(),
         stepped: 0,
         violations: Vec::new(),
     };
@@ -121,8 +123,10 @@ impl Judge<'_> {
             What::Node(life, Change::Crashed) => {
                 self.dead.insert(*life);
             }
-            What::Node(_, Change::Started | Change::Paused | Change::Resumed | Change::Draining) => {
+            What::Node(life, Change::Draining) => {
+                self.draining.insert(*life);
             }
+            What::Node(_, Change::Started | Change::Paused | Change::Resumed) => {}
             What::Stepped(micros) => self.stepped += micros,
             What::Escaped(life) => {
                 self.wrong("I41", format!("a panic left a task of {life:?}"));
@@ -134,7 +138,7 @@ impl Judge<'_> {
     fn commit(&mut self, call: u32, told: &Told, now: Timestamp) {
         let Some(Asked { by, ask, .. }) = self.asked.get(&call).cloned() else { return };
         match (&*ask, told) {
-            (Ask::Claim(claim), Told::Claimed(claimed)) => self.claimed(by, claim, claimed, now),
+            (Ask::Claim(claim), Told::Claimed(claimed)) => self.claimed(claim, claimed, now),
             (Ask::Renew(leases, span), Told::Renewed(renewals)) => {
                 for (lease, renewal) in leases.iter().zip(renewals) {
                     self.renewed(lease, *renewal, now.after(*span));

@@ -46,7 +46,7 @@ impl Judge<'_> {
     fn check_value(&mut self, request: u32, value: Option<&Got>) {
         let right = match self.works.get(&request).and_then(|work| work.end.as_ref()) {
             Some(End::Finished(got)) => value == Some(got),
-            Some(End::Panicked) => value.is_none(),
+            Some(End::Panicked | End::Stopped) => value.is_none(),
             None => false,
         };
         if !right {
@@ -77,7 +77,9 @@ impl Judge<'_> {
                 Some(Finished { answer: Answer::Tombstone(tombstone), .. })
                     if tombstone.reason == reason
             ),
-            Recorded::Released => attempt.released,
+            // Who released and did not hear of it cannot tell its release from a takeover; either
+            // way this attempt did nothing.
+            Recorded::Released => attempt.released || known.is_some_and(|known| known.fenced),
             Recorded::Unknown => attempt.unknown,
             Recorded::Fenced => known.is_some_and(|known| known.fenced || known.lost),
             Recorded::Journalled => journal == Journal::Folder,
@@ -155,7 +157,7 @@ impl Judge<'_> {
         let right = match work.map(|work| (work.by, &work.end)) {
             Some((by, Some(End::Finished(Got::Answer(given))))) => by == served.by && given == saved,
             Some((by, Some(End::Panicked))) => by == served.by && saved.status == 500,
-            Some((_, Some(End::Finished(_)) | None)) | None => false,
+            Some((_, Some(End::Finished(_) | End::Stopped) | None)) | None => false,
         };
         if !right {
             self.wrong("I12", format!("a waiter got what fence {fence} did not return"));
@@ -181,10 +183,7 @@ impl Judge<'_> {
             }
             Refused::Unknown { .. } => any(&|attempt| {
                 attempt.claim.fingerprint == asked
-                    && (attempt.unknown
-                        || attempt.claim.sent == Sent::Yes
-                        || attempt.known.values().any(|known| known.marked == Sent::Yes)
-                        || !attempt.visits.is_empty())
+                    && (attempt.unknown || attempt.marked == Sent::Yes)
             }),
             Refused::NotRetained { .. } | Refused::Expired { .. } => any(&|attempt| {
                 attempt.claim.fingerprint == asked && attempt.completed.is_some()

@@ -62,7 +62,7 @@ impl Judge<'_> {
 
     pub(super) fn began(&mut self, request: u32, by: Life, fence: Option<Fence>) {
         let Some((job, _)) = self.jobs.get(&request).cloned() else { return };
-        let again = self.works.insert(request, Work { by, fence, answer: None, end: None });
+        let again = self.works.insert(request, Work { by, answer: None, end: None });
         if again.is_some() {
             self.wrong("I9", format!("the work of request {request} began twice"));
         }
@@ -182,6 +182,11 @@ impl Judge<'_> {
     pub(super) fn ended(&mut self, request: u32, end: &End) {
         let Some(work) = self.works.get_mut(&request) else { return };
         work.end = Some(end.clone());
+        if *end == End::Stopped && !self.draining.contains(&work.by) {
+            let text = format!("the work of request {request} was dropped on {:?}", work.by);
+            self.wrong("I41", text);
+            return;
+        }
         let answer = work.answer.clone();
         let tx = self.jobs.get(&request).is_some_and(|(job, _)| job.class == Class::Tx);
         if let End::Finished(Got::Answer(taken)) = end

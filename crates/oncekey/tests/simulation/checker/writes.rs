@@ -73,11 +73,14 @@ impl Judge<'_> {
 
     fn change(&mut self, by: Who, ask: &Ask, lease: &Lease, now: Timestamp) {
         match ask {
-            Ask::Send(_) => self.set_phase(lease, |phase| {
-                if let Phase::Running { sent, .. } = phase {
-                    *sent = Sent::Yes;
-                }
-            }),
+            Ask::Send(_) => {
+                self.set_phase(lease, |phase| {
+                    if let Phase::Running { sent, .. } = phase {
+                        *sent = Sent::Yes;
+                    }
+                });
+                self.attempt(lease, |attempt| attempt.marked = Sent::Yes);
+            }
             Ask::Complete(_, completion) => self.completed(by, lease, completion, now),
             Ask::Release(_) => self.released(by, lease),
             Ask::Unknown(_) => {
@@ -158,7 +161,7 @@ impl Judge<'_> {
                 tombstone.status == Some(*status)
             }
             (Some(End::Panicked), answer) => answer.status() == Some(500),
-            (Some(End::Finished(_)) | None, _) => false,
+            (Some(End::Finished(_) | End::Stopped) | None, _) => false,
         };
         if !right {
             let text = format!("fence {} ended with {end:?}, recorded is {answer:?}", lease.fence);
