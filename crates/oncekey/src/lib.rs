@@ -12,6 +12,9 @@
 pub mod clock;
 pub mod engine;
 pub mod entropy;
+#[cfg(feature = "tower")]
+pub mod layer;
+pub mod problem;
 pub mod store;
 
 pub use oncekey_core as core;

@@ -19,9 +19,12 @@ use crate::preimage::{Preimage, write_hex};
 mod canonical;
 mod json_path;
 mod places;
+mod redact;
+mod scan;
 
 pub use self::json_path::{JsonPath, JsonPathError};
 pub use self::places::{MAX_PLACE_NAME_LENGTH, MAX_PLACES, Places, PlacesError};
+pub use self::redact::{Redaction, redact_json};
 
 /// The version that new records get.
 pub const FINGERPRINT_VERSION: u8 = 1;
@@ -210,21 +213,28 @@ fn sorted_headers<'a>(headers: &[(&str, &'a [u8])]) -> Vec<(String, &'a [u8])> {
 }
 
 fn may_be_canonical(subject: &Subject<'_>, json: JsonBodies) -> bool {
-    // An encoded body is not JSON yet. An empty line says nothing, and neither does `identity`.
-    let encoded = subject.headers.iter().any(|(name, value)| {
-        let value = value.trim_ascii();
-        name.eq_ignore_ascii_case("content-encoding")
-            && !value.is_empty()
-            && !value.eq_ignore_ascii_case(b"identity")
-    });
+    // An encoded body is not JSON yet.
+    let encoded = subject
+        .headers
+        .iter()
+        .any(|(name, value)| name.eq_ignore_ascii_case("content-encoding") && !is_identity(value));
     json == JsonBodies::Canonical && !encoded && subject.content_type.is_some_and(is_utf8_json)
+}
+
+/// Whether a value of `Content-Encoding` leaves the body as it is. An empty one says nothing, and
+/// neither does `identity`.
+#[must_use]
+pub fn is_identity(content_encoding: &[u8]) -> bool {
+    let encoding = content_encoding.trim_ascii();
+    encoding.is_empty() || encoding.eq_ignore_ascii_case(b"identity")
 }
 
 /// Whether a content type means JSON in UTF-8.
 ///
 /// In another charset the raw bytes and the escape of a character differ in meaning, and we would
 /// take them for the same. So anything about a charset that is not plainly UTF-8 means no.
-fn is_utf8_json(content_type: &[u8]) -> bool {
+#[must_use]
+pub fn is_utf8_json(content_type: &[u8]) -> bool {
     let content_type = content_type.to_ascii_lowercase();
     let mut pieces = content_type.split(|byte| *byte == b';').map(<[u8]>::trim_ascii);
     let essence = pieces.next().unwrap_or_default();

@@ -13,6 +13,7 @@ use super::heart::{Beat, Heart};
 use super::measured::MeasuredStore;
 use super::resolve::Probe;
 use super::spawn::{Spawn, TokioSpawn};
+use super::vault::{KeyRing, Vault};
 use super::wait::Waits;
 use super::{Engine, Shared};
 use crate::clock::{SystemClock, SystemUptime, Uptime};
@@ -29,6 +30,7 @@ pub struct Builder {
     probe: Option<Arc<dyn Probe>>,
     namespace: Box<str>,
     pepper: Option<Pepper>,
+    key_ring: Option<KeyRing>,
     journal: Option<PathBuf>,
     cache: u64,
     claims: usize,
@@ -79,6 +81,7 @@ impl Builder {
             probe: None,
             namespace: "default".into(),
             pepper: None,
+            key_ring: None,
             journal: None,
             cache: DEFAULT_CACHE,
             claims: DEFAULT_CLAIMS,
@@ -112,6 +115,12 @@ impl Builder {
     /// Who is asked whether work of which nobody knows has happened.
     pub fn probe(mut self, probe: Arc<dyn Probe>) -> Self {
         self.probe = Some(probe);
+        self
+    }
+
+    /// Encrypts answers, keys and scopes before the store gets them.
+    pub fn encryption(mut self, ring: KeyRing) -> Self {
+        self.key_ring = Some(ring);
         self
     }
 
@@ -213,6 +222,7 @@ impl Builder {
             pepper: self.pepper,
             clock: self.clock,
             uptime: self.uptime,
+            vault: Vault::new(self.key_ring, Arc::clone(&self.entropy)),
             entropy: self.entropy,
             spawner: self.spawner,
             flights: Arc::default(),

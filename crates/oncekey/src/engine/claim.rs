@@ -6,8 +6,8 @@ use std::time::Duration;
 use oncekey_core::policy::InFlight;
 use oncekey_core::record::{Origin, Record};
 use oncekey_core::{
-    Answer, Claim, Claimed, Decision, ErrorKind, Grant, KeyId, Lease, Owner, Refusal, Sent, State,
-    Timestamp, Write, decide,
+    Answer, Claim, Claimed, Class, Decision, ErrorKind, Grant, KeyId, Lease, Owner, Refusal, Saved,
+    Sent, State, Timestamp, Write, decide,
 };
 
 use super::attempt::{Grip, Held};
@@ -101,15 +101,16 @@ impl Shared {
             route: call.route.as_bytes().into(),
             request: call.request.text(),
         };
+        let owner = Owner::from_bytes(owner);
         Claim {
             id,
-            owner: Owner::from_bytes(owner),
+            owner,
             fingerprint: call.fingerprint,
             class: call.policy.class,
             lease: call.policy.lease,
             grace: call.policy.grace,
             sent: call.policy.announced(),
-            origin,
+            origin: self.vault.seal_origin(&id, &owner, origin),
             places: call.places.clone(),
         }
     }
@@ -230,7 +231,11 @@ impl Shared {
             metrics::counter!("oncekey_takeovers_total", "route" => route).increment(1);
             tracing::info!(fence = %lease.fence, "a key was taken over");
         }
-        let announced = call.policy.announced();
+        let announced = match call.policy.class {
+            // Its effects commit with its end or not at all, so there is nothing to announce.
+            Class::Tx => Sent::Yes,
+            Class::Once | Class::Keyed | Class::Retry => call.policy.announced(),
+        };
         let grip = Grip::new(lease, (grant, earlier), call.policy.lease, asked, announced);
         let who = (call.key.clone(), call.scope.clone(), lease.id);
         Arc::new(Held::new(Arc::clone(self), who, Some(grip)))
@@ -275,15 +280,27 @@ impl Shared {
         let State::Done { at, expires, answer: Answer::Kept(saved), .. } = &record.state else {
             return Win::Refused(Refused::Damaged);
         };
-        self.finished.keep(record, saved, (now, self.uptime.elapsed()));
+        let Some(saved) = self.opened(record, saved) else {
+            return Win::Refused(Refused::Damaged);
+        };
+        self.finished.keep(record, &saved, (now, self.uptime.elapsed()));
         Win::Replayed(Box::new(Replayed {
-            saved: saved.clone(),
+            saved,
             source: Source::Record,
             age: now.since(*at),
             ttl: expires.since(now),
             original: original(record),
             fence: record.fence,
         }))
+    }
+
+    /// The answer of a record as it was given; `None` if it cannot be decrypted.
+    pub(super) fn opened(&self, record: &Record, saved: &Saved) -> Option<Saved> {
+        let opened = self.vault.open_answer(record, saved);
+        if let Err(error) = &opened {
+            tracing::error!(%error, fence = %record.fence, "an answer cannot be replayed");
+        }
+        opened.ok()
     }
 
     /// Another process holds the key until a time.

@@ -31,6 +31,8 @@ pub(super) struct Flight {
     pub(super) request: String,
     /// When the leader came, by uptime.
     pub(super) began: Duration,
+    /// The leader's span: whoever follows links to it.
+    pub(super) span: Option<tracing::Id>,
     seats: AtomicUsize,
     settled: OnceLock<Settled>,
     bell: Notify,
@@ -97,7 +99,8 @@ impl Flights {
         let Some(flight) = shard.get(&id) else {
             let (request, began) = leader();
             let (seats, settled, bell) = (AtomicUsize::new(0), OnceLock::new(), Notify::new());
-            let flight = Flight { id, fingerprint, request, began, seats, settled, bell };
+            let span = tracing::Span::current().id();
+            let flight = Flight { id, fingerprint, request, began, span, seats, settled, bell };
             let flight = Arc::new(flight);
             shard.insert(id, Arc::clone(&flight));
             return Joined::Leads(Lead { flights: Arc::clone(self), flight });

@@ -22,6 +22,7 @@ mod load;
 mod look;
 mod measured;
 mod record;
+mod redact;
 mod reply;
 mod request_id;
 mod resolve;
@@ -30,6 +31,7 @@ mod shutdown;
 mod spawn;
 mod suspicion;
 mod sweep;
+mod vault;
 mod wait;
 
 use std::sync::Arc;
@@ -47,6 +49,7 @@ use self::health::Health;
 use self::heart::Heart;
 use self::lead::Leader;
 use self::suspicion::Suspicion;
+use self::vault::Vault;
 use self::wait::Waits;
 use crate::clock::Uptime;
 use crate::entropy::Entropy;
@@ -63,6 +66,7 @@ pub use self::run::{Failure, Made, MadeBy, RunError, Runner};
 pub use self::shutdown::Drained;
 pub use self::spawn::{Spawn, TokioSpawn};
 pub use self::sweep::{Reaper, Sweeper, Swept};
+pub use self::vault::{KeyRing, KeyRingError};
 
 /// Runs work at most once for each key. Cheap to clone; all clones are one engine.
 #[derive(Clone, Debug)]
@@ -85,6 +89,7 @@ struct Shared {
     health: Health,
     gate: Arc<Gate>,
     finished: Finished,
+    vault: Vault,
     probe: Option<Arc<dyn Probe>>,
     patience: Duration,
 }
@@ -198,6 +203,7 @@ impl Shared {
         patience: std::pin::Pin<&mut tokio::time::Sleep>,
         began: Duration,
     ) -> Option<Reply<T>> {
+        tracing::Span::current().follows_from(seat.flight.span.clone());
         let settled = tokio::select! {
             biased;
             settled = seat.settled() => settled,

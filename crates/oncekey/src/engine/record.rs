@@ -8,6 +8,7 @@ use oncekey_core::{ErrorKind, Saved, Write};
 use super::Shared;
 use super::attempt::Grip;
 use super::end::{End, Entry};
+use super::redact::{Redacted, redact};
 use super::reply::Recorded;
 
 /// How far an end got.
@@ -63,15 +64,21 @@ impl Shared {
 
     /// The answer as it is stored; `None` if it cannot be.
     fn stored_form(&self, grip: &Grip, policy: &Policy, saved: &Saved) -> Option<Saved> {
+        let redacted;
         let saved = match &policy.retain {
-            Retain::Whole => saved.clone(),
+            Retain::Whole => saved,
             Retain::StatusOnly => return None,
-            Retain::Redacted(_) => saved.clone(),
+            Retain::Redacted(paths) => match redact(saved, paths) {
+                Redacted::Fit(fit) => {
+                    redacted = fit;
+                    &redacted
+                }
+                Redacted::Unfit => return None,
+            },
         };
         let fits = saved.body.len() <= policy.limits.saved_body
             && saved.headers.encoded_len() <= policy.limits.saved_headers;
-        let _ = grip;
-        fits.then_some(saved)
+        fits.then(|| self.vault.seal_answer(&grip.lease, saved))
     }
 
     /// Tries to write an end for as long as `patience`.

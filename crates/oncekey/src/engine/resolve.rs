@@ -5,7 +5,7 @@ use std::fmt;
 use async_trait::async_trait;
 use oncekey_core::policy::Policy;
 use oncekey_core::{
-    Answer, Completion, KeyId, Record, Saved, State, StoreError, Write, derived_key,
+    Answer, Completion, KeyId, Origin, Record, Saved, State, StoreError, Write, derived_key,
 };
 
 use super::{Engine, Shared};
@@ -28,6 +28,8 @@ pub trait Probe: fmt::Debug + Send + Sync + 'static {
 pub struct Doubt<'a> {
     /// The record.
     pub record: &'a Record,
+    /// Where the request came from, decrypted; `None` if that cannot be read.
+    pub origin: Option<Origin>,
     namespace: &'a str,
 }
 
@@ -110,7 +112,7 @@ impl Shared {
     /// Asks the probe about a record in doubt.
     pub(super) async fn ask_probe(&self, record: &Record) -> Probed {
         let Some(probe) = &self.probe else { return Probed::AsBefore };
-        let doubt = Doubt { record, namespace: &self.namespace };
+        let doubt = Doubt { record, origin: self.origin_of(record), namespace: &self.namespace };
         let resolution = match probe.did_it_happen(&doubt).await {
             Happened::Yes(saved) => Resolution::Succeeded(saved),
             Happened::No => Resolution::Release,
@@ -136,7 +138,7 @@ impl Shared {
         let lease = record.lease();
         match resolution {
             Resolution::Succeeded(saved) | Resolution::Failed(saved) => {
-                let answer = Answer::Kept(saved);
+                let answer = Answer::Kept(self.vault.seal_answer(&lease, &saved));
                 let Policy { retention, linger, .. } = *policy;
                 self.store.complete(&lease, &Completion { answer, retention, linger }).await
             }

@@ -214,7 +214,7 @@ impl Runner {
         &self,
         key: K,
         handler: H,
-    ) -> impl AsyncFn(I) -> Result<Made<T>, RunError<E>>
+    ) -> impl AsyncFn(I) -> Result<Made<T>, RunError<E>> + use<I, T, E, K, H, F>
     where
         I: Serialize + Send + 'static,
         T: Serialize + DeserializeOwned + Send + 'static,

@@ -94,7 +94,11 @@ impl Reaper {
         loop {
             match self.run_once().await {
                 Ok(purged) if purged.total() > 0 => {
-                    tracing::debug!(forgotten = purged.forgotten, stripped = purged.stripped, "swept");
+                    tracing::debug!(
+                        forgotten = purged.forgotten,
+                        stripped = purged.stripped,
+                        "swept"
+                    );
                 }
                 Ok(_) => {}
                 Err(error) => tracing::warn!(%error, "expired records could not be removed"),
