@@ -4,10 +4,12 @@
 //! the way to it, in the node's clocks and tasks, in the work, or in the configuration. The number
 //! is the bug's place in the list that the checker was written against.
 
-use oncekey::core::{
-    Claim, Claimed, Fence, Lease, Record, Renewal, Sent, Timestamp, Write,
-};
+use std::sync::Arc;
+
 use oncekey::core::decide::{Grant, Refusal};
+use oncekey::core::{
+    Claim, Claimed, ErrorKind, Fence, Lease, Record, Renewal, Sent, Timestamp, Write,
+};
 
 use crate::broken;
 use crate::log::{Ask, Told};
@@ -61,45 +63,52 @@ pub(crate) enum Bug {
 }
 
 impl StoreSide {
-    /// Bends a question on its way in.
-    pub(crate) async fn bend(&self, question: &Ask) -> Ask {
-        let Ask::Complete(lease, completion) = question else { return question.clone() };
-        if self.bug != Some(Bug::JournalWithoutFence) {
-            return question.clone();
-        }
-        match self.inner.get(&lease.id).await {
-            Ok(Some(record)) => Ask::Complete(record.lease(), completion.clone()),
-            Ok(None) | Err(_) => question.clone(),
-        }
+    /// Another question in place of this one.
+    pub(crate) async fn bend(&self, question: &Ask) -> Option<Ask> {
+        let (Ask::Complete(lease, completion), Some(Bug::JournalWithoutFence)) =
+            (question, self.bug)
+        else {
+            return None;
+        };
+        let record = self.inner.get(&lease.id).await.ok().flatten()?;
+        Some(Ask::Complete(record.lease(), completion.clone()))
     }
 
     /// Bends an answer on its way out.
-    pub(crate) fn lie(&self, question: &Ask, told: Told) -> Told {
-        match (self.bug, question, told) {
+    pub(crate) fn lie(&self, question: &Ask, told: Arc<Told>) -> Arc<Told> {
+        let lie = match (self.bug, question, &*told) {
             (
                 Some(Bug::RefusedClaimsAreWon),
                 Ask::Claim(claim),
                 Told::Claimed(Claimed::Lost { refusal: Refusal::InProgress(_), record, now }),
-            ) => Told::Claimed(won_by_mistake(claim, &record, now)),
+            ) => Told::Claimed(won_by_mistake(claim, record, *now)),
             (Some(Bug::RenewalsAreNeverLost), Ask::Renew(leases, span), Told::Renewed(told)) => {
-                let held = |(lease, renewal): (&Lease, Renewal)| match renewal {
+                let held = |(lease, renewal): (&Lease, &Renewal)| match renewal {
                     Renewal::Lost => Renewal::Until(lease.until.after(*span)),
-                    Renewal::Until(_) => renewal,
+                    Renewal::Until(_) => *renewal,
                 };
                 Told::Renewed(leases.iter().zip(told).map(held).collect())
             }
-            (_, _, told) => told,
-        }
+            (_, _, _) => return told,
+        };
+        Arc::new(lie)
     }
 
     /// What is said about a question whose reply, or which itself, got lost.
-    pub(crate) fn lie_about_a_lost_reply(&self, question: &Ask, told: Told, right: Told) -> Told {
+    pub(crate) fn lie_about_a_lost_reply(
+        &self,
+        question: &Ask,
+        told: &Told,
+        right: Arc<Told>,
+    ) -> Arc<Told> {
         let arrived = !matches!(told, Told::Failed(_));
         match (self.bug, question.lease()) {
             (Some(Bug::LostRepliesAreFailures), _) if arrived => {
-                Told::Failed(oncekey::core::ErrorKind::Unavailable)
+                Arc::new(Told::Failed(ErrorKind::Unavailable))
             }
-            (Some(Bug::LostWritesAreApplied), Some(_)) if !arrived => Told::Wrote(Write::Applied),
+            (Some(Bug::LostWritesAreApplied), Some(_)) if !arrived => {
+                Arc::new(Told::Wrote(Write::Applied))
+            }
             (_, _) => right,
         }
     }

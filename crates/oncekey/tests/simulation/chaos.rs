@@ -1,6 +1,6 @@
 //! What happens to nodes, clocks and records while the clients are at it.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use oncekey::core::{Answer, Completion, Lease, Owner, Store};
@@ -45,6 +45,26 @@ pub(crate) async fn chaos(world: Arc<World>, mut dice: Dice) {
             Mishap::Outage => outage(&world, &mut dice),
             Mishap::Forgery => forge(&world, &mut dice).await,
             Mishap::Nothing => {}
+        }
+    }
+}
+
+/// Strikes nodes at the moment at which they wait for the store.
+pub(crate) async fn ambush(world: Arc<World>, mut dice: Dice) {
+    loop {
+        tokio::select! {
+            biased;
+            () = world.healed.raised() => return,
+            () = world.side.ambush.notified() => {}
+        }
+        let nodes = std::mem::take(
+            &mut *world.side.ambushed.lock().unwrap_or_else(PoisonError::into_inner),
+        );
+        for node in nodes {
+            match dice.below(4) {
+                0 => crash(&world, node, &mut dice),
+                _ => pause(&world, node, &mut dice),
+            }
         }
     }
 }
@@ -142,8 +162,7 @@ fn outage(world: &World, dice: &mut Dice) {
 /// Somebody who knows a fence but not its owner tries to write.
 async fn forge(world: &World, dice: &mut Dice) {
     let id = dice.pick(&world.side.keys);
-    world.side.clock.show();
-    let Ok(Some(record)) = world.side.inner.get(&id).await else { return };
+    let Some(record) = world.side.look(&id).await else { return };
     let forged = Lease { owner: Owner::from_bytes([0xee; 16]), ..record.lease() };
     let store = world.side.connect(Who::Forger, Line::Good);
     // Whatever comes of it is in the log.

@@ -31,9 +31,9 @@ pub(crate) enum What {
     Asked { call: u32, by: Who, ask: Arc<Ask> },
     /// It took effect, at this time by the store's clock; the records are what a reader sees
     /// afterwards.
-    Committed { call: u32, told: Told, now: Timestamp, after: Vec<(KeyId, Option<Record>)> },
+    Committed { call: u32, told: Arc<Told>, now: Timestamp, after: Vec<(KeyId, Option<Record>)> },
     /// Whoever asked heard this.
-    Heard { call: u32, told: Result<Told, ErrorKind> },
+    Heard { call: u32, told: Result<Arc<Told>, ErrorKind> },
     /// A client called a node.
     Called { job: Job, by: Life },
     /// The client got a reply.

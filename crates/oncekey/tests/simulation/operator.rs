@@ -31,7 +31,7 @@ pub(crate) struct Suspects(BTreeMap<(KeyId, Fence, Timestamp), Duration>);
 pub(crate) async fn resolve(world: &World, seen: &mut Suspects) {
     let store = world.side.connect(Who::Operator, Line::Good);
     for id in &world.side.keys {
-        let Ok(Some(record)) = store.get(id).await else { continue };
+        let Some(record) = world.side.look(id).await else { continue };
         if !is_for_the_operator(world, &record, seen) {
             continue;
         }

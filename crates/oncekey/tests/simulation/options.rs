@@ -14,6 +14,7 @@ use crate::dice::{Dice, Part};
 #[derive(Clone, Debug)]
 pub(crate) struct Options {
     pub(crate) seed: u64,
+    calm: bool,
     pub(crate) nodes: usize,
     pub(crate) clients: usize,
     pub(crate) ops_per_client: usize,
@@ -105,6 +106,8 @@ pub(crate) struct UpstreamFaults {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Chaos {
     pub(crate) every: Option<Duration>,
+    /// In this many of a thousand questions to the store something happens to the node right then.
+    pub(crate) ambushes: u32,
     pub(crate) pauses: u32,
     pub(crate) crashes: u32,
     pub(crate) drains: u32,
@@ -122,9 +125,10 @@ impl Options {
         let lease = Duration::from_secs(dice.between(1, 5));
         let mut options = Self {
             seed,
+            calm,
             nodes: dice.pick(&[1, 2, 2, 3, 3]),
             clients: dice.pick(&[3, 4, 5, 6]),
-            ops_per_client: dice.pick(&[14, 17, 20]),
+            ops_per_client: 0,
             keys: Vec::new(),
             lease,
             grace: dice.millis(0, 2_000),
@@ -145,7 +149,9 @@ impl Options {
             hang_ups: if calm { 0 } else { dice.pick(&[0, 100, 400]) },
             class_changes: dice.pick(&[0, 0, 100]),
         };
-        let keys = dice.between(8, 16);
+        // About fifty operations, with their retries a hundred calls.
+        options.ops_per_client = 51 / options.clients + 1;
+        let keys = dice.between(12, 18);
         options.keys = (0..keys).map(|number| KeySpec::draw(&mut dice, number)).collect();
         options.store = StoreFaults::draw(&mut dice, calm);
         options.upstream = UpstreamFaults::draw(&mut dice, calm);
@@ -153,12 +159,9 @@ impl Options {
         options
     }
 
-    /// Returns true if and only if nothing goes wrong between the nodes and the store.
+    /// Returns true if and only if nothing goes wrong, anywhere.
     pub(crate) fn is_calm(&self) -> bool {
-        let StoreFaults { unavailable, reply_lost, request_lost, late_effect, slow, .. } =
-            self.store;
-        unavailable + reply_lost + request_lost + late_effect + slow == 0
-            && self.chaos.every.is_none()
+        self.calm
     }
 }
 
@@ -235,12 +238,13 @@ impl Chaos {
         if calm || dice.chance(100) {
             return Self::default();
         }
-        let every = Some(dice.pick(&[lease / 2, lease * 2, lease * 6]));
+        let every = Some(dice.pick(&[lease, lease * 3, lease * 8]));
         let mut weight = |most: u64| if dice.chance(500) { rate_below(dice, most) } else { 0 };
         Self {
             every,
+            ambushes: weight(40),
             pauses: weight(300),
-            crashes: weight(200),
+            crashes: weight(150),
             drains: weight(100),
             clock_steps: weight(100),
             outages: weight(150),

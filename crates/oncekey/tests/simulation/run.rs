@@ -7,12 +7,13 @@ use oncekey::core::conformance::Rig;
 use oncekey::core::{Clock, ManualClock, MemoryStore, State};
 use oncekey::engine::Refused;
 use tempfile::TempDir;
+use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use crate::broken::BrokenRig;
 use crate::bugs::Bug;
-use crate::chaos::{chaos, reaper};
+use crate::chaos::{ambush, chaos, reaper};
 use crate::dice::{Dice, Part, SharedDice};
 use crate::load::{Patience, call, client, plain_job};
 use crate::log::{Event, Log, Note, What};
@@ -63,7 +64,9 @@ async fn live(world: &Arc<World>) {
     }
     let mut others = JoinSet::new();
     let mut people = Dice::of(seed, Part::Operator);
-    others.spawn(chaos(Arc::clone(world), Dice::of(seed, Part::Chaos)));
+    let mut mishaps = Dice::of(seed, Part::Chaos);
+    others.spawn(chaos(Arc::clone(world), mishaps.fork()));
+    others.spawn(ambush(Arc::clone(world), mishaps.fork()));
     others.spawn(operator(Arc::clone(world), people.fork()));
     others.spawn(reaper(Arc::clone(world), people.fork()));
     others.spawn(sweeper(Arc::clone(world), people.fork()));
@@ -103,6 +106,10 @@ async fn prove_ends(world: &Arc<World>) {
     let mut seen = Suspects::default();
     for round in ["of its own", "after the operator was there"] {
         for key in 0..world.options.keys.len() {
+            let found = world.side.look(&world.options.keys[key].id(world.bug)).await;
+            if found.is_some_and(|record| matches!(record.state, State::Done { .. })) {
+                continue;
+            }
             within(world, &format!("key {key}, {round},"), probe(world, key)).await;
         }
         // Twice, so that an owner that died is seen to be silent.
@@ -112,7 +119,7 @@ async fn prove_ends(world: &Arc<World>) {
     }
     for key in 0..world.options.keys.len() {
         let id = world.options.keys[key].id(world.bug);
-        let found = world.side.inner.get(&id).await.ok().flatten();
+        let found = world.side.look(&id).await;
         if let Some(record) = found.filter(|record| !matches!(record.state, State::Done { .. })) {
             world.log.note(What::Stuck(format!("key {key} never ends: {:?}", record.state)));
         }
@@ -123,7 +130,7 @@ async fn prove_ends(world: &Arc<World>) {
 async fn probe(world: &Arc<World>, key: usize) {
     let id = world.options.keys[key].id(world.bug);
     loop {
-        let found = world.side.inner.get(&id).await.ok().flatten();
+        let found = world.side.look(&id).await;
         let as_found = |body: &u8| {
             let asked = fingerprint_of(key, *body, world.bug);
             found.as_ref().is_some_and(|record| record.fingerprint == asked)
@@ -196,6 +203,8 @@ impl World {
             bug,
             keys: options.keys.iter().map(|spec| spec.id(bug)).collect(),
             weather: Mutex::new(Weather::Faulty),
+            ambushed: Mutex::default(),
+            ambush: Notify::new(),
         });
         let mut upstream = Dice::of(options.seed, Part::Upstream);
         let work_dice = SharedDice::new(upstream.fork());

@@ -18,7 +18,7 @@ use oncekey::core::{
     Claim, Claimed, Clock, Completion, ErrorKind, KeyId, Lease, Record, Renewal, Store, StoreError,
     Wake, Write,
 };
-use tokio::sync::oneshot;
+use tokio::sync::{Notify, oneshot};
 use tokio::time::sleep;
 
 use crate::bugs::Bug;
@@ -44,6 +44,9 @@ pub(crate) struct StoreSide {
     /// Every key of the history, to look at all of them after a purge.
     pub(crate) keys: Vec<KeyId>,
     pub(crate) weather: Mutex<Weather>,
+    /// Nodes that something happens to at this very moment: while they wait for the store.
+    pub(crate) ambushed: Mutex<Vec<usize>>,
+    pub(crate) ambush: Notify,
 }
 
 /// What the network is like just now.
@@ -106,6 +109,21 @@ impl StoreSide {
         *self.weather.lock().unwrap_or_else(PoisonError::into_inner) = weather;
     }
 
+    /// What stands there, seen from within.
+    pub(crate) async fn look(&self, id: &KeyId) -> Option<Record> {
+        self.clock.show();
+        self.inner.get(id).await.ok().flatten()
+    }
+
+    /// Lets something happen to a node that has just asked, in some cases.
+    fn ambush(&self, node: usize) {
+        let per_thousand = self.options.chaos.ambushes;
+        if per_thousand > 0 && self.dice.throw(|dice| dice.chance(per_thousand)) {
+            self.ambushed.lock().unwrap_or_else(PoisonError::into_inner).push(node);
+            self.ambush.notify_one();
+        }
+    }
+
     fn fate(&self) -> Fate {
         let weather = *self.weather.lock().unwrap_or_else(PoisonError::into_inner);
         let now = self.time.now();
@@ -122,19 +140,19 @@ impl StoreSide {
         call: u32,
         question: Arc<Ask>,
         fate: Fate,
-        asker: oneshot::Sender<Told>,
+        asker: oneshot::Sender<Arc<Told>>,
     ) {
-        let nothing_known = Told::Failed(ErrorKind::Ambiguous);
+        let nothing_known = Arc::new(Told::Failed(ErrorKind::Ambiguous));
         sleep(fate.before).await;
         let told = match fate.effect {
             Effect::Now => self.commit(call, &question).await,
-            Effect::Never | Effect::Later(_) => nothing_known.clone(),
+            Effect::Never | Effect::Later(_) => Arc::clone(&nothing_known),
         };
         sleep(fate.after).await;
         let told = match fate.reply {
             Reply::True => told,
-            Reply::Unavailable => Told::Failed(ErrorKind::Unavailable),
-            Reply::Ambiguous => self.lie_about_a_lost_reply(&question, told, nothing_known),
+            Reply::Unavailable => Arc::new(Told::Failed(ErrorKind::Unavailable)),
+            Reply::Ambiguous => self.lie_about_a_lost_reply(&question, &told, nothing_known),
         };
         // Whoever asked may be gone, which changes nothing here.
         let _ = asker.send(told);
@@ -144,12 +162,13 @@ impl StoreSide {
         }
     }
 
-    async fn commit(&self, call: u32, question: &Ask) -> Told {
+    async fn commit(&self, call: u32, question: &Ask) -> Arc<Told> {
         self.clock.show();
         let now = self.clock.now();
-        let question = self.bend(question).await;
-        let told = perform(&*self.inner, &question).await;
-        let ids = match &question {
+        let bent = self.bend(question).await;
+        let question = bent.as_ref().unwrap_or(question);
+        let told = Arc::new(perform(&*self.inner, question).await);
+        let ids = match question {
             Ask::Renew(leases, _) => leases.iter().map(|lease| lease.id).collect(),
             Ask::Purge(_) => self.keys.clone(),
             one => one.id().into_iter().collect(),
@@ -158,8 +177,8 @@ impl StoreSide {
         for id in ids {
             after.push((id, self.inner.get(&id).await.ok().flatten()));
         }
-        self.log.note(What::Committed { call, told: told.clone(), now, after });
-        self.lie(&question, told)
+        self.log.note(What::Committed { call, told: Arc::clone(&told), now, after });
+        self.lie(question, told)
     }
 }
 
@@ -175,13 +194,19 @@ impl SimStore {
             Line::Cut => side.dice.throw(outage),
         };
         tokio::spawn(Arc::clone(side).serve(call, question, fate, answer));
-        let told = answered.await.unwrap_or(Told::Failed(ErrorKind::Ambiguous));
-        let told = match told {
-            Told::Failed(kind) => Err(kind),
-            told => Ok(told),
+        if let Who::Node(life) = who {
+            side.ambush(life.node);
+        }
+        let told = match answered.await {
+            Ok(told) => match *told {
+                Told::Failed(kind) => Err(kind),
+                _ => Ok(told),
+            },
+            Err(_) => Err(ErrorKind::Ambiguous),
         };
         side.log.note(What::Heard { call, told: told.clone() });
-        told.map_err(|kind| StoreError::new(kind, "simulated"))
+        let told = told.map_err(|kind| StoreError::new(kind, "simulated"))?;
+        Ok(Arc::unwrap_or_clone(told))
     }
 
     /// Waits for a read to get through, or fails as it would.

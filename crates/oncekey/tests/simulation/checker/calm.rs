@@ -1,7 +1,7 @@
 //! What must never happen while nothing goes wrong.
 
 use oncekey::core::decide::Grant;
-use oncekey::core::{Claimed, Renewal};
+use oncekey::core::Claimed;
 use oncekey::engine::{Recorded, Refused};
 
 use super::Judge;
@@ -11,16 +11,13 @@ impl Judge<'_> {
     /// L3 and L7: on a good day leases are kept, nothing is unknown and nobody is turned away.
     pub(super) fn look_calmly(&mut self, what: &What) {
         let text = match what {
-            What::Committed { told: Told::Claimed(Claimed::Won { grant, .. }), .. } => match grant {
-                Grant::TakenOver => "a lease was lost without a reason",
-                Grant::Again => "a claim was made twice",
-                Grant::Fresh | Grant::Reused => return,
+            What::Committed { told, .. } => match &**told {
+                Told::Claimed(Claimed::Won { grant: Grant::TakenOver, .. }) => {
+                    "a lease was lost without a reason"
+                }
+                Told::Claimed(Claimed::Won { grant: Grant::Again, .. }) => "a claim was made twice",
+                _ => return,
             },
-            What::Committed { told: Told::Renewed(renewals), .. }
-                if renewals.contains(&Renewal::Lost) =>
-            {
-                "a renewal came too late"
-            }
             What::Replied { note: Note::Ran { recorded, .. }, .. } => match recorded {
                 Recorded::Kept | Recorded::Tombstone(_) => return,
                 Recorded::Released

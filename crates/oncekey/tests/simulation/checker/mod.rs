@@ -41,7 +41,7 @@ pub(super) struct Judge<'h> {
     event: usize,
     at: Duration,
     asked: BTreeMap<u32, Asked>,
-    committed: BTreeMap<u32, Told>,
+    committed: BTreeMap<u32, Arc<Told>>,
     jobs: BTreeMap<u32, (Job, Life)>,
     books: BTreeMap<KeyId, Book>,
     visits: BTreeMap<u32, Visited>,
@@ -100,7 +100,7 @@ impl Judge<'_> {
                 self.asked.insert(*call, Asked { at: self.at, by: *by, ask });
             }
             What::Committed { call, told, now, after } => {
-                self.committed.insert(*call, told.clone());
+                self.committed.insert(*call, Arc::clone(told));
                 self.commit(*call, told, *now);
                 for (id, record) in after {
                     self.compare(*id, record.as_ref(), *now);
@@ -152,7 +152,7 @@ impl Judge<'_> {
     }
 
     /// What somebody hears must be what happened.
-    fn heard(&mut self, call: u32, told: &Result<Told, ErrorKind>) {
+    fn heard(&mut self, call: u32, told: &Result<Arc<Told>, ErrorKind>) {
         let Some(asked) = self.asked.get(&call).cloned() else { return };
         match (told, self.committed.get(&call)) {
             (Ok(told), Some(happened)) if told == happened => {}
