@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use oncekey::core::decide::{Grant, Refusal};
 use oncekey::core::{
-    Claim, Claimed, ErrorKind, Fence, Lease, Record, Renewal, Sent, Timestamp, Write,
+    Claim, Claimed, ErrorKind, Fence, Lease, Record, Renewal, Sent, State, Timestamp, Write,
 };
 
 use crate::broken;
@@ -24,6 +24,8 @@ pub(crate) enum Bug {
     RefusedClaimsAreWon,
     /// 12: whoever renews is told that it still owns the key.
     RenewalsAreNeverLost,
+    /// 14: a purge takes what is running.
+    PurgeTakesRunning,
     /// 36: a commit whose acknowledgement was lost is reported as if nothing had happened.
     LostRepliesAreFailures,
     /// I3: a write that got lost is acknowledged.
@@ -63,6 +65,18 @@ pub(crate) enum Bug {
 }
 
 impl StoreSide {
+    /// Does what nobody asked for.
+    pub(crate) async fn spoil(&self, question: &Ask) {
+        let (Ask::Purge(_), Some(Bug::PurgeTakesRunning)) = (question, self.bug) else { return };
+        for id in &self.keys {
+            let Some(record) = self.look(id).await else { continue };
+            if let State::Running { .. } = record.state {
+                // It is held, so it can be released.
+                let _ = self.inner.release(&record.lease()).await;
+            }
+        }
+    }
+
     /// Another question in place of this one.
     pub(crate) async fn bend(&self, question: &Ask) -> Option<Ask> {
         let (Ask::Complete(lease, completion), Some(Bug::JournalWithoutFence)) =

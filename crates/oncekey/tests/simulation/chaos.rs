@@ -3,7 +3,7 @@
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
-use oncekey::core::{Answer, Completion, Lease, Owner, Store};
+use oncekey::core::{Answer, Completion, Fence, Lease, Owner, Store};
 use tokio::time::sleep;
 
 use crate::dice::Dice;
@@ -159,11 +159,16 @@ fn outage(world: &World, dice: &mut Dice) {
     world.side.set_weather(Weather::Outage(world.time.now() + span));
 }
 
-/// Somebody who knows a fence but not its owner tries to write.
+/// Somebody with half a proof tries to write: the right fence with another owner, or the right owner
+/// with another fence.
 async fn forge(world: &World, dice: &mut Dice) {
     let id = dice.pick(&world.side.keys);
     let Some(record) = world.side.look(&id).await else { return };
-    let forged = Lease { owner: Owner::from_bytes([0xee; 16]), ..record.lease() };
+    let older = Fence::from_number(record.fence.number() - 1).expect("fences are large");
+    let forged = match dice.below(2) {
+        0 => Lease { owner: Owner::from_bytes([0xee; 16]), ..record.lease() },
+        _ => Lease { fence: older, ..record.lease() },
+    };
     let store = world.side.connect(Who::Forger, Line::Good);
     // Whatever comes of it is in the log.
     let _ = match dice.below(4) {

@@ -10,6 +10,7 @@ use oncekey::core::policy::{InFlight, Limits, StoreDown};
 use oncekey::core::{Class, Places, Policy};
 use oncekey::engine::{Call, Ran, Refused, Replayed, Reply, RequestId};
 use tokio::sync::oneshot;
+use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use crate::bugs::Bug;
@@ -48,6 +49,10 @@ pub(crate) async fn client(world: Arc<World>, mut dice: Dice) {
         }
         let key = near(&mut dice, op, ops, world.options.keys.len());
         let body = u8::from(dice.chance(world.options.mismatches));
+        if dice.chance(120) {
+            stampede(&world, &mut dice, key).await;
+            continue;
+        }
         for _ in 0..dice.between(1, 5) {
             let job = draw_job(&world, &mut dice, key, body);
             let patience = draw_patience(&world, &mut dice);
@@ -60,6 +65,20 @@ pub(crate) async fn client(world: Arc<World>, mut dice: Dice) {
             }
         }
     }
+}
+
+/// Several calls for one key at the same moment, on all nodes, some of them for something else.
+async fn stampede(world: &Arc<World>, dice: &mut Dice, key: usize) {
+    let mut calls = JoinSet::new();
+    for number in 0..dice.between(2, 6) {
+        let body = u8::from(dice.chance(world.options.mismatches * 2));
+        let job = draw_job(world, dice, key, body);
+        let patience = draw_patience(world, dice);
+        let node = usize::try_from(number).expect("small") % world.options.nodes;
+        let world = Arc::clone(world);
+        calls.spawn(async move { call(&world, node, job, patience).await });
+    }
+    while calls.join_next().await.is_some() {}
 }
 
 /// Calls a node. `None` if the client hung up, or if the node is dead or dies under the call.

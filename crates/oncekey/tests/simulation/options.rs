@@ -150,7 +150,7 @@ impl Options {
             class_changes: dice.pick(&[0, 0, 100]),
         };
         // About fifty operations, with their retries a hundred calls.
-        options.ops_per_client = 51 / options.clients + 1;
+        options.ops_per_client = 47 / options.clients + 1;
         let keys = dice.between(12, 18);
         options.keys = (0..keys).map(|number| KeySpec::draw(&mut dice, number)).collect();
         options.store = StoreFaults::draw(&mut dice, calm);

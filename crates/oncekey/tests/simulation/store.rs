@@ -168,6 +168,7 @@ impl StoreSide {
         let bent = self.bend(question).await;
         let question = bent.as_ref().unwrap_or(question);
         let told = Arc::new(perform(&*self.inner, question).await);
+        self.spoil(question).await;
         let ids = match question {
             Ask::Renew(leases, _) => leases.iter().map(|lease| lease.id).collect(),
             Ask::Purge(_) => self.keys.clone(),
