@@ -18,3 +18,8 @@ pub mod problem;
 pub mod store;
 
 pub use oncekey_core as core;
+
+/// The code of the how-to compiles and, where it can, runs.
+#[cfg(all(doctest, feature = "sqlite", feature = "tower"))]
+#[doc = include_str!("../../../docs/how-to/protect-an-axum-service.md")]
+struct HowToProtectAnAxumService;

@@ -316,7 +316,8 @@ mod tests {
             | Value::String(_)
             | Value::Array(_) => Vec::new(),
         };
-        children.into_iter().fold(false, |any, child| blank(child, rest) || any)
+        let blanked = children.into_iter().map(|child| blank(child, rest));
+        blanked.filter(|is_blanked| *is_blanked).count() > 0
     }
 
     proptest! {

@@ -9,7 +9,7 @@ use oncekey_core::{
 };
 use tokio::sync::Notify;
 
-use super::Shared;
+use super::{Call, Shared};
 
 /// The right to do the work once, handed to the work.
 ///
@@ -39,6 +39,7 @@ pub(super) struct Held {
     pub(super) key: Key,
     pub(super) scope: Scope,
     pub(super) id: KeyId,
+    route: Arc<str>,
     /// When it was claimed, by uptime.
     pub(super) began: Duration,
     /// `None` if the work runs unprotected.
@@ -144,11 +145,11 @@ impl Attempt {
 }
 
 impl Held {
-    pub(super) fn new(shared: Arc<Shared>, who: (Key, Scope, KeyId), grip: Option<Grip>) -> Self {
-        let (key, scope, id) = who;
+    pub(super) fn new(shared: Arc<Shared>, call: &Call, id: KeyId, grip: Option<Grip>) -> Self {
+        let (key, scope, route) = (call.key.clone(), call.scope.clone(), Arc::clone(&call.route));
         let began = shared.uptime.elapsed();
         let (acted, stopped) = (AtomicBool::new(false), AtomicBool::new(false));
-        Self { shared, key, scope, id, began, grip, acted, stopped, bell: Notify::new() }
+        Self { shared, key, scope, id, route, began, grip, acted, stopped, bell: Notify::new() }
     }
 
     async fn send(&self) -> Result<(), NoSend> {
@@ -231,7 +232,8 @@ impl Held {
             && !grip.lost.swap(true, Ordering::AcqRel)
         {
             tracing::warn!(fence = %grip.lease.fence, "claim lost");
-            metrics::counter!("oncekey_claims_lost_total").increment(1);
+            let route = metrics::SharedString::from_shared(Arc::clone(&self.route));
+            metrics::counter!("oncekey_claims_lost_total", "route" => route).increment(1);
         }
         self.bell.notify_waiters();
     }

@@ -7,9 +7,11 @@ use std::time::Duration;
 use metrics::SharedString;
 use oncekey_core::{Clock, Pepper, Store, Wake};
 
+use super::backlog::Backlog;
 use super::cache::Finished;
 use super::gate::Gate;
 use super::heart::{Beat, Heart};
+use super::journal::{Journal, JournalError};
 use super::measured::MeasuredStore;
 use super::resolve::Probe;
 use super::spawn::{Spawn, TokioSpawn};
@@ -60,6 +62,9 @@ pub enum BuildError {
     /// The thread that renews leases could not be started.
     #[error("cannot start the thread that renews leases")]
     Heartbeat(#[source] std::io::Error),
+    /// The journal could not be opened.
+    #[error("cannot open the journal")]
+    Journal(#[from] JournalError),
 }
 
 /// Room for some ten thousand answers of the usual size, and nothing that a server would miss.
@@ -195,11 +200,18 @@ impl Builder {
     /// The engine.
     ///
     /// # Errors
-    /// If the thread that renews leases cannot be started.
+    /// If the thread that renews leases cannot be started, or the journal not be opened.
     ///
     /// # Panics
-    /// With [`Heartbeat::Task`], outside of a tokio runtime.
+    /// With a journal or [`Heartbeat::Task`], outside of a tokio runtime.
     pub fn build(self) -> Result<Engine, BuildError> {
+        let backlog = match &self.journal {
+            Some(folder) => {
+                let (journal, left) = Journal::open(folder, Arc::clone(&self.entropy))?;
+                Some(Arc::new(Backlog::new(journal, left)))
+            }
+            None => None,
+        };
         let heart = Arc::new(Heart::new());
         let measured = |store| Arc::new(MeasuredStore::new(store, self.store_label.clone()));
         let renewals = self.heartbeat_store.unwrap_or_else(|| Arc::clone(&self.store));
@@ -214,6 +226,9 @@ impl Builder {
         match self.heartbeat {
             Heartbeat::Thread => beat.start_thread().map_err(BuildError::Heartbeat)?,
             Heartbeat::Task => self.spawner.spawn(Box::pin(beat.run())),
+        }
+        if let Some(backlog) = &backlog {
+            self.spawner.spawn(Box::pin(Arc::clone(backlog).run(Arc::clone(&store))));
         }
         let waits = Waits::new(Arc::clone(&store), self.wake, Arc::clone(&self.spawner));
         Ok(Engine(Arc::new(Shared {
@@ -232,6 +247,7 @@ impl Builder {
             health: super::health::Health::default(),
             gate: Arc::new(Gate::new(self.claims)),
             finished: Finished::new(self.cache),
+            backlog,
             probe: self.probe,
             patience: self.patience,
         })))

@@ -110,7 +110,7 @@ impl Entry {
             age: store_now.since(self.at),
             ttl: self.expires.since(store_now),
             original: self.original.clone(),
-            fence: self.fence,
+            fence: Some(self.fence),
         }
     }
 

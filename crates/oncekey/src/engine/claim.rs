@@ -237,8 +237,7 @@ impl Shared {
             Class::Once | Class::Keyed | Class::Retry => call.policy.announced(),
         };
         let grip = Grip::new(lease, (grant, earlier), call.policy.lease, asked, announced);
-        let who = (call.key.clone(), call.scope.clone(), lease.id);
-        Arc::new(Held::new(Arc::clone(self), who, Some(grip)))
+        Arc::new(Held::new(Arc::clone(self), call, lease.id, Some(grip)))
     }
 
     /// What a call is told about a record that stands in its way.
@@ -290,7 +289,7 @@ impl Shared {
             age: now.since(*at),
             ttl: expires.since(now),
             original: original(record),
-            fence: record.fence,
+            fence: Some(record.fence),
         }))
     }
 

@@ -107,12 +107,12 @@ impl<T: Send + 'static> Leader<T> {
         metrics::counter!("oncekey_unprotected_requests_total", "route" => route, "reason" => "store_down")
             .increment(1);
         tracing::warn!(route = &*self.call.route, "unprotected");
-        let who = (self.call.key.clone(), self.call.scope.clone(), self.id);
-        let held = Arc::new(Held::new(Arc::clone(&self.shared), who, None));
-        let Ended { value, .. } = work_through(&held, work, self.call.policy.panic).await;
+        let held = Arc::new(Held::new(Arc::clone(&self.shared), &self.call, self.id, None));
+        let Ended { value, saved, .. } = work_through(&held, work, self.call.policy.panic).await;
         let ran = Ran { value, recorded: Recorded::Unprotected, fence: None };
-        // Nothing is recorded, so nobody else may take this for the answer.
-        self.end(Settled::AskAgain, Reply::Ran(ran));
+        // Nothing is recorded, but whoever asked at the same time need not run it too.
+        let settled = self.settled(&held, ran.recorded, saved);
+        self.end(settled, Reply::Ran(ran));
     }
 
     /// What those who waited get.
@@ -121,23 +121,22 @@ impl<T: Send + 'static> Leader<T> {
             Recorded::Kept | Recorded::Journalled | Recorded::Unrecorded => {
                 self.call.policy.retention
             }
-            // The upstream said "not now" to all of them.
-            Recorded::Released => Duration::ZERO,
-            Recorded::Tombstone(_)
-            | Recorded::Unknown
-            | Recorded::Fenced
-            | Recorded::Unprotected => return Settled::AskAgain,
+            // The upstream said "not now" to all of them, or nobody keeps anything.
+            Recorded::Released | Recorded::Unprotected => Duration::ZERO,
+            Recorded::Tombstone(_) | Recorded::Unknown | Recorded::Fenced => {
+                return Settled::AskAgain;
+            }
         };
-        match (saved, &held.grip) {
-            (Some(saved), Some(grip)) => Settled::Answer(Box::new(Replayed {
+        match saved {
+            Some(saved) => Settled::Answer(Box::new(Replayed {
                 saved,
                 source: Source::Coalesced,
                 age: Duration::ZERO,
                 ttl,
                 original: self.call.request.as_str().to_owned(),
-                fence: grip.lease.fence,
+                fence: held.grip.as_ref().map(|grip| grip.lease.fence),
             })),
-            (Some(_) | None, _) => Settled::AskAgain,
+            None => Settled::AskAgain,
         }
     }
 

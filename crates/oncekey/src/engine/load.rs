@@ -15,6 +15,8 @@ pub struct Load {
     pub waiters: usize,
     /// Tasks that are not finished, ends that wait for the store included.
     pub tasks: usize,
+    /// Ends that are in the journal and wait for the store.
+    pub journalled: usize,
     /// Whether the store is left alone because it does not answer.
     pub store: StoreHealth,
 }
@@ -45,10 +47,16 @@ impl Engine {
             oldest: oldest.unwrap_or_default(),
             waiters: shared.flights.waiting(),
             tasks: shared.gate.tasks(),
+            journalled: shared.backlog.as_ref().map_or(0, |backlog| backlog.len()),
             store,
         };
         metrics::gauge!("oncekey_in_flight").set(float(load.in_flight));
         metrics::gauge!("oncekey_in_flight_oldest_seconds").set(load.oldest.as_secs_f64());
+        if let Some(backlog) = &shared.backlog {
+            metrics::gauge!("oncekey_journal_waiting").set(float(load.journalled));
+            let bytes = usize::try_from(backlog.bytes()).unwrap_or(usize::MAX);
+            metrics::gauge!("oncekey_journal_bytes").set(float(bytes));
+        }
         metrics::gauge!("oncekey_waiters").set(float(load.waiters));
         load
     }

@@ -74,7 +74,7 @@ impl Engine {
                     age: now.since(*at),
                     ttl: expires.since(now),
                     original,
-                    fence: record.fence,
+                    fence: Some(record.fence),
                 })),
                 None => Looked::Without(Refused::Damaged),
             },

@@ -8,6 +8,7 @@
 //! waiting for the answer and changes nothing else.
 
 mod attempt;
+mod backlog;
 mod builder;
 mod cache;
 mod call;
@@ -17,6 +18,7 @@ mod flight;
 mod gate;
 mod health;
 mod heart;
+mod journal;
 mod lead;
 mod load;
 mod look;
@@ -41,6 +43,7 @@ use oncekey_core::policy::InFlight;
 use oncekey_core::{Clock, Key, KeyId, Pepper, Scope, Store};
 use tokio::sync::oneshot;
 
+use self::backlog::Backlog;
 use self::cache::Finished;
 use self::claim::come_back_after;
 use self::flight::{Flight, Flights, Joined, Lead, Seat, Settled};
@@ -57,6 +60,7 @@ use crate::entropy::Entropy;
 pub use self::attempt::{Attempt, NoSend};
 pub use self::builder::{BuildError, Builder, Heartbeat};
 pub use self::call::{Call, Finish};
+pub use self::journal::JournalError;
 pub use self::load::{Load, StoreHealth};
 pub use self::look::Looked;
 pub use self::reply::{Ran, Recorded, Refused, Replayed, Reply, Source, Unavailable};
@@ -90,6 +94,7 @@ struct Shared {
     gate: Arc<Gate>,
     finished: Finished,
     vault: Vault,
+    backlog: Option<Arc<Backlog>>,
     probe: Option<Arc<dyn Probe>>,
     patience: Duration,
 }
@@ -233,5 +238,8 @@ impl Shared {
 impl Drop for Shared {
     fn drop(&mut self) {
         self.heart.end();
+        if let Some(backlog) = &self.backlog {
+            backlog.end();
+        }
     }
 }

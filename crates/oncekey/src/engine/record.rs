@@ -124,7 +124,15 @@ impl Shared {
         }
     }
 
+    /// Keeps an end that the store does not take, if there is a journal.
     async fn journal(&self, entry: Entry) -> Progress {
-        Progress::Pending(entry)
+        let Some(backlog) = &self.backlog else { return Progress::Pending(entry) };
+        match backlog.keep(entry.clone()).await {
+            Ok(()) => Progress::Final(Recorded::Journalled),
+            Err(error) => {
+                tracing::error!(%error, "an end cannot be journalled");
+                Progress::Pending(entry)
+            }
+        }
     }
 }

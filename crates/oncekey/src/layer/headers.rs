@@ -26,8 +26,8 @@ const REQUEST_ID: HeaderName = HeaderName::from_static("request-id");
 
 /// What a browser's script may read, if it may read anything.
 const EXPOSED: HeaderValue = HeaderValue::from_static(
-    "Idempotency-Key, Idempotency-Policy, Idempotency-Status, Idempotent-Replayed, Link, \
-     Original-Request, Request-Id, Retry-After",
+    "Idempotency-Key, Idempotency-Policy, Idempotency-Redacted, Idempotency-Status, \
+     Idempotent-Replayed, Link, Original-Request, Request-Id, Retry-After",
 );
 
 /// What a response is marked with.

@@ -59,6 +59,8 @@
 //! - Any other answer is sent when it is complete. A handler that writes slowly for minutes should
 //!   say `text/event-stream`, or have no rule.
 //! - A client that hangs up stops nothing.
+//! - A duplicate that waits holds the readiness of a service that it will not call. Put limits of
+//!   concurrency outside of the layer.
 //! - Request trailers are dropped.
 //! - The service's error, as opposed to an answer with an error status, counts as no answer: under
 //!   the class `once` the outcome is then unknown.
@@ -87,6 +89,7 @@ pub use self::body::{RequestBody, ResponseBody};
 pub use self::context::IdempotencyContext;
 pub use self::future::ResponseFuture;
 pub use self::layer::{IdempotencyLayer, LayerBuilder, LayerError};
+pub use self::outcome::Outcome;
 pub use self::rule::{Mode, Rule};
 pub use self::scope::{NoScope, ScopeFrom};
 pub use self::service::Idempotency;

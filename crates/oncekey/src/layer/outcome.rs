@@ -1,10 +1,14 @@
-//! How a request ended, as one word for metrics, spans and the status header.
+//! How a request ended, as one word for metrics, spans, logs and the status header.
 
 use crate::engine::{Ran, Recorded, Refused, Replayed, Reply, Source};
 
 /// How a request with a rule ended.
+///
+/// The layer puts it into the extensions of every response that it touched, for access logs and
+/// other layers outside of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Outcome {
+#[non_exhaustive]
+pub enum Outcome {
     /// This request ran the work.
     Executed,
     /// It got the answer of a finished record.
@@ -34,8 +38,8 @@ pub(super) enum Outcome {
 }
 
 impl Outcome {
-    /// All of them: the series of the request counter.
-    pub(super) const ALL: [Self; 13] = [
+    /// All of them.
+    pub const ALL: [Self; 13] = [
         Self::Executed,
         Self::Replayed,
         Self::Coalesced,
@@ -75,8 +79,9 @@ impl Outcome {
         }
     }
 
-    /// The metric label.
-    pub(super) const fn label(self) -> &'static str {
+    /// The word for it in metrics, spans and logs.
+    #[must_use]
+    pub const fn label(self) -> &'static str {
         match self {
             Self::Executed => "executed",
             Self::Replayed => "replayed",
@@ -94,8 +99,9 @@ impl Outcome {
         }
     }
 
-    /// The word in `Idempotency-Status`, where words have hyphens.
-    pub(super) const fn word(self) -> &'static str {
+    /// The word for it in `Idempotency-Status`, where words have hyphens.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
         match self {
             Self::InProgress => "in-progress",
             Self::MissingKey => "missing",
@@ -135,7 +141,7 @@ mod tests {
                 age: Duration::ZERO,
                 ttl: Duration::ZERO,
                 original: original(),
-                fence: Fence::next(None, Timestamp::default()),
+                fence: Some(Fence::next(None, Timestamp::default())),
             })
         };
         let ran = |recorded| Reply::Ran(Ran { value: Some(()), recorded, fence: None });

@@ -26,6 +26,9 @@ const RESERVED: &str = "oncekey-";
 const TRAILER: &str = "oncekey-trailer-";
 const TRACEPARENT: &str = "oncekey-traceparent";
 
+/// Written by the engine when it redacts an answer. A service that sends it means something else.
+const REDACTED: &str = "idempotency-redacted";
+
 /// A W3C trace parent has 55 characters; later versions may have a few more.
 const LONGEST_TRACEPARENT: usize = 128;
 
@@ -61,7 +64,8 @@ pub(super) fn save(
     let mut headers = Headers::new();
     let nominated = nominated(&head.headers);
     for (name, value) in &head.headers {
-        if is_replayed(name.as_str()) && !nominated.contains(name) {
+        let saved = is_replayed(name.as_str()) && *name != REDACTED;
+        if saved && !nominated.contains(name) {
             headers.push(name.as_str().as_bytes(), value.as_bytes())?;
         }
     }
@@ -265,6 +269,7 @@ mod tests {
             "oncekey-traceparent",
             "oncekey-trailer-etag",
             "oncekey-anything",
+            "idempotency-redacted",
         ] {
             let saved = saved(200, &[(name, b"x"), ("x-kept", b"y")]);
             assert_eq!(names(&saved), ["x-kept"], "{name}");

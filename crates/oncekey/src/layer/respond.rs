@@ -113,7 +113,9 @@ impl Visit {
 
     fn replay<B: Body, E>(&self, key: &Key, outcome: Outcome, replayed: &Replayed) -> End<B, E> {
         self.span.record("idempotency.replayed", true);
-        self.span.record("idempotency.fence", replayed.fence.number());
+        if let Some(fence) = replayed.fence {
+            self.span.record("idempotency.fence", fence.number());
+        }
         self.span.record("idempotency.original_request_id", replayed.original.as_str());
         let Ok(Restored { mut response, traceparent }) = restore(&replayed.saved) else {
             let refused = Refused::Damaged;

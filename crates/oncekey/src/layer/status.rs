@@ -187,7 +187,12 @@ fn refuse<B: Body>(
 fn unanswered(error: &StoreError) -> Refused {
     match error.kind() {
         ErrorKind::Corrupt => Refused::Damaged,
-        _ => Refused::Unavailable { why: Unavailable::Store, retry_after: ASK_AGAIN },
+        // A kind that we do not know yet is one more reason not to have an answer.
+        ErrorKind::Unavailable
+        | ErrorKind::Ambiguous
+        | ErrorKind::Rejected
+        | ErrorKind::Unsuitable
+        | _ => Refused::Unavailable { why: Unavailable::Store, retry_after: ASK_AGAIN },
     }
 }
 

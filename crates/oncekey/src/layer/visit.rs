@@ -18,7 +18,6 @@ use super::layer::Config;
 use super::meters::Quality;
 use super::outcome::Outcome;
 use super::rule::Rule;
-use super::scope::NoScope;
 use super::work::Work;
 use crate::clock::Stopwatch;
 use crate::engine::{Call, RequestId};
@@ -80,8 +79,11 @@ impl Visit {
         RB::Error: Send + 'static,
     {
         let watch = Stopwatch::start();
-        let (outcome, answer) =
+        let (outcome, mut answer) =
             self.story(service, parts, body).instrument(self.span.clone()).await;
+        if let Ok(response) = &mut answer {
+            response.extensions_mut().insert(outcome);
+        }
         self.span.record("idempotency.outcome", outcome.label());
         self.rule.meters().request(&self.method, outcome);
         self.rule.meters().took(outcome, watch.elapsed());
@@ -100,7 +102,7 @@ impl Visit {
     {
         let (call, body) = match self.prepare(&parts, body).await {
             Ok(prepared) => prepared,
-            Err(turned) => return (turned.outcome, Ok(self.turn(turned))),
+            Err(turned) => return (turned.outcome, Ok(self.turn(*turned))),
         };
         let key = call.key.clone();
         let limits = call.policy.limits;
@@ -111,7 +113,7 @@ impl Visit {
         self.respond(&key, reply)
     }
 
-    async fn prepare<B>(&self, parts: &Parts, body: B) -> Result<(Call, Bytes), Turned>
+    async fn prepare<B>(&self, parts: &Parts, body: B) -> Result<(Call, Bytes), Box<Turned>>
     where
         B: Body<Data = Bytes>,
     {
@@ -131,7 +133,7 @@ impl Visit {
         Ok((call, body))
     }
 
-    fn key(&self, headers: &HeaderMap) -> Result<Key, Turned> {
+    fn key(&self, headers: &HeaderMap) -> Result<Key, Box<Turned>> {
         match self.rule.key(headers) {
             Ok(Some(key)) => {
                 self.rule.meters().key(Quality::of(&key));
@@ -149,21 +151,20 @@ impl Visit {
                     "Generate one random key per operation, and send the same key on every retry \
                      of that operation.",
                 );
-                Err(Turned { outcome: Outcome::MissingKey, problem, key: None })
+                Err(Turned::new(Outcome::MissingKey, problem, None))
             }
             Err(error) => {
                 self.rule.meters().key(Quality::Invalid);
                 let detail = format!("Nothing was executed: {error}.");
                 let problem = Problem::new(Code::KeyInvalid, detail);
-                Err(Turned { outcome: Outcome::InvalidKey, problem, key: None })
+                Err(Turned::new(Outcome::InvalidKey, problem, None))
             }
         }
     }
 
-    fn scope(&self, parts: &Parts, key: &Key) -> Result<Scope, Turned> {
-        let scope = self.config.scope.find(parts).map_err(|NoScope| {
-            let outcome = Outcome::InvalidRequest;
-            Turned { outcome, problem: NoScope.problem(), key: Some(key.clone()) }
+    fn scope(&self, parts: &Parts, key: &Key) -> Result<Scope, Box<Turned>> {
+        let scope = self.config.scope.find(parts).map_err(|refused| {
+            Turned::new(Outcome::InvalidRequest, refused.problem(), Some(key))
         })?;
         if !self.span.is_disabled() {
             // Eight digits find a record in a log and say nothing about the key.
@@ -173,7 +174,7 @@ impl Visit {
         Ok(scope)
     }
 
-    async fn read<B>(&self, body: B, key: &Key) -> Result<Bytes, Turned>
+    async fn read<B>(&self, body: B, key: &Key) -> Result<Bytes, Box<Turned>>
     where
         B: Body<Data = Bytes>,
     {
@@ -192,7 +193,7 @@ impl Visit {
                 "The request body could not be read to its end. Nothing was executed.",
             ),
         };
-        Err(Turned { outcome: Outcome::InvalidRequest, problem, key: Some(key.clone()) })
+        Err(Turned::new(Outcome::InvalidRequest, problem, Some(key)))
     }
 
     fn fingerprint(&self, parts: &Parts, body: &Bytes) -> (Fingerprint, Places) {
@@ -229,5 +230,11 @@ impl Visit {
         if let Some(attempt) = line.and_then(|text| text.parse::<u32>().ok()) {
             self.span.record("idempotency.attempt", display(attempt));
         }
+    }
+}
+
+impl Turned {
+    fn new(outcome: Outcome, problem: Problem, key: Option<&Key>) -> Box<Self> {
+        Box::new(Self { outcome, problem, key: key.cloned() })
     }
 }

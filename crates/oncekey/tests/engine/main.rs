@@ -3,6 +3,7 @@
 mod aborts;
 mod answers;
 mod faults;
+mod journal;
 mod loops;
 mod outages;
 mod owners;

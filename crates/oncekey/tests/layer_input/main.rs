@@ -4,6 +4,7 @@
 //! Most rows are driven in-process; where framing matters, over a real socket.
 
 #![cfg(feature = "tower")]
+#![expect(clippy::unwrap_used, reason = "what tests share fails as tests do")]
 
 mod answers;
 mod bodies;

@@ -109,9 +109,11 @@ async fn the_layer_may_stand_under_other_layers() {
         .concurrency_limit(1)
         .layer(layer().rule(required()).build())
         .concurrency_limit(1);
-    let app = stack.service_fn(async |_: Request<Body>| {
-        Ok::<_, std::convert::Infallible>(http::Response::new(Body::from("a")))
-    });
+    // A function and not an async closure, over which rustc 1.95 stumbles in incremental builds.
+    async fn answer(_: Request<Body>) -> Result<http::Response<Body>, std::convert::Infallible> {
+        Ok(http::Response::new(Body::from("a")))
+    }
+    let app = stack.service_fn(answer);
     // The permit of a service that is not called is given back, or the third would hang.
     for replay in [false, true, true] {
         let response = app.clone().oneshot(to("/a")).await.unwrap();
