@@ -4,7 +4,7 @@
 //! the way to it, in the node's clocks and tasks, in the work, or in the configuration. The number
 //! is the bug's place in the list that the checker was written against.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 use oncekey::core::decide::{Grant, Refusal};
 use oncekey::core::{
@@ -12,7 +12,7 @@ use oncekey::core::{
 };
 
 use crate::broken;
-use crate::log::{Ask, Told};
+use crate::log::{Ask, Told, Who};
 use crate::store::StoreSide;
 
 /// What is wrong in a history.
@@ -78,12 +78,20 @@ impl StoreSide {
     }
 
     /// Another question in place of this one.
-    pub(crate) async fn bend(&self, question: &Ask) -> Option<Ask> {
+    pub(crate) async fn bend(&self, by: Who, question: &Ask) -> Option<Ask> {
         let (Ask::Complete(lease, completion), Some(Bug::JournalWithoutFence)) =
             (question, self.bug)
         else {
             return None;
         };
+        let claimant = {
+            let claimants = self.claimants.lock().unwrap_or_else(PoisonError::into_inner);
+            claimants.get(&lease.owner).copied()
+        };
+        // Only what another life of the node has claimed comes out of a journal.
+        if matches!(by, Who::Operator | Who::Forger) || claimant.is_none() || claimant == Some(by) {
+            return None;
+        }
         let record = self.inner.get(&lease.id).await.ok().flatten()?;
         Some(Ask::Complete(record.lease(), completion.clone()))
     }

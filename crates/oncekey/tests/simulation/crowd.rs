@@ -5,20 +5,24 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
 use crate::checker::check;
-use crate::run::history;
+use crate::bugs::Bug;
+use crate::run::History;
 use crate::story::tell;
 use crate::totals::Totals;
+
+/// How a history is made from a seed.
+pub(crate) type Run = fn(u64, Option<Bug>) -> History;
 
 /// Runs the histories of these seeds on all cores.
 ///
 /// # Panics
 /// With the story of the first history found that breaks a promise.
-pub(crate) fn run_all(seeds: Range<u64>) -> Totals {
+pub(crate) fn run_all(seeds: Range<u64>, run: Run) -> Totals {
     let next = AtomicU64::new(seeds.start);
     let cores = thread::available_parallelism().map_or(2, usize::from);
     let totals = thread::scope(|scope| {
         let workers: Vec<_> = (0..cores)
-            .map(|_| scope.spawn(|| run_some(&next, seeds.end)))
+            .map(|_| scope.spawn(|| run_some(&next, seeds.end, run)))
             .collect();
         let mut totals = Totals::default();
         for worker in workers {
@@ -36,14 +40,14 @@ pub(crate) fn run_all(seeds: Range<u64>) -> Totals {
     totals.unwrap_or_else(|story: String| panic!("{story}"))
 }
 
-fn run_some(next: &AtomicU64, end: u64) -> Result<Totals, String> {
+fn run_some(next: &AtomicU64, end: u64, run: Run) -> Result<Totals, String> {
     let mut totals = Totals::default();
     loop {
         let seed = next.fetch_add(1, Ordering::SeqCst);
         if seed >= end {
             return Ok(totals);
         }
-        let history = history(seed, None);
+        let history = run(seed, None);
         let violations = check(&history);
         if !violations.is_empty() {
             // The others need not go on.

@@ -132,7 +132,7 @@ pub(crate) struct Job {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Note {
     Ran { fence: Option<Fence>, recorded: Recorded, value: Option<Got> },
-    Replayed { saved: Saved, source: Source, fence: Fence, original: String },
+    Replayed { saved: Saved, source: Source, fence: Option<Fence>, original: String },
     Refused(Refused),
 }
 

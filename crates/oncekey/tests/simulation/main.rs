@@ -32,7 +32,7 @@ mod world;
 
 use crate::checker::check;
 use crate::crowd::{number_from_environment, run_all};
-use crate::run::history;
+use crate::run::{history, journalled_history};
 use crate::story::tell;
 
 /// Histories in an ordinary run. A bug that needs more than these is looked for in long runs.
@@ -49,11 +49,23 @@ fn every_history_keeps_every_promise() {
     }
     let first = number_from_environment("ONCEKEY_SIM_FIRST").unwrap_or(0);
     let histories = number_from_environment("ONCEKEY_SIM_HISTORIES").unwrap_or(HISTORIES);
-    let totals = run_all(first..first + histories);
+    let totals = run_all(first..first + histories, history);
     totals.lines().for_each(|line| println!("{line}"));
     // A few histories need not go through everything.
     if histories >= 1_000 {
         assert_eq!(totals.missing(), Vec::<&str>::new(), "nothing of this ever happened");
+    }
+}
+
+/// F4, F6: the same with journals on real disks, which makes them slow and unlike each other.
+#[test]
+fn every_history_with_a_journal_keeps_every_promise() {
+    let first = number_from_environment("ONCEKEY_SIM_FIRST").unwrap_or(0);
+    let histories = number_from_environment("ONCEKEY_SIM_HISTORIES").unwrap_or(HISTORIES) / 50;
+    let totals = run_all(first..first + histories, journalled_history);
+    if histories >= 100 {
+        assert!(totals.has("replies: journalled"), "no journal was ever used");
+        assert!(totals.has("ends from a journal"), "no journal was ever drained");
     }
 }
 

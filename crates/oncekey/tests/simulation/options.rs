@@ -61,7 +61,8 @@ pub(crate) enum Wakes {
     Feed,
 }
 
-/// Whether engines have a journal. It is a real folder, so most histories do without.
+/// Whether engines have a journal. It is a real folder and a real thread: slow, and not to be
+/// repeated from a seed. So most histories do without.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Journal {
     None,
@@ -137,8 +138,7 @@ impl Options {
             think: dice.pick(&[Duration::from_millis(50), lease / 2, lease * 4]),
             patience: dice.millis(200, 4_000),
             wake: dice.pick(&[Wakes::Polling, Wakes::Feed]),
-            // A file system is a hundred times slower than everything else here.
-            journal: if dice.chance(40) { Journal::Folder } else { Journal::None },
+            journal: Journal::None,
             sweeps: dice.pick(&[Sweeps::Never, Sweeps::NowAndThen]),
             // All or nothing: an eviction in between would depend on the cache's own chance.
             cache: dice.pick(&[0, 64 * 1024 * 1024]),
@@ -157,6 +157,18 @@ impl Options {
         options.upstream = UpstreamFaults::draw(&mut dice, calm);
         options.chaos = Chaos::draw(&mut dice, calm, lease);
         options
+    }
+
+    /// The same with a journal on every node, and with reasons to use it.
+    pub(crate) fn with_journal(mut self) -> Self {
+        self.calm = false;
+        self.journal = Journal::Folder;
+        self.patience = self.patience.min(Duration::from_secs(1));
+        let chaos = &mut self.chaos;
+        chaos.every = chaos.every.or(Some(self.lease * 3));
+        chaos.outages = chaos.outages.max(150);
+        chaos.crashes = chaos.crashes.max(100);
+        self
     }
 
     /// Returns true if and only if nothing goes wrong, anywhere.

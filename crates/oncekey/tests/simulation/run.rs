@@ -6,7 +6,6 @@ use std::time::Duration;
 use oncekey::core::conformance::Rig;
 use oncekey::core::{Clock, ManualClock, MemoryStore, State};
 use oncekey::engine::Refused;
-use tempfile::TempDir;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
@@ -15,6 +14,7 @@ use crate::broken::BrokenRig;
 use crate::bugs::Bug;
 use crate::chaos::{ambush, chaos, reaper};
 use crate::dice::{Dice, Part, SharedDice};
+use crate::gate::Gate;
 use crate::load::{Patience, call, client, plain_job};
 use crate::log::{Event, Log, Note, What};
 use crate::operator::{Suspects, operator, resolve, sweeper};
@@ -23,7 +23,7 @@ use crate::signal::Signal;
 use crate::store::{Inner, StoreSide, Weather};
 use crate::time::{BASE, SimTime, StoreClock};
 use crate::upstream::Upstream;
-use crate::world::{Node, World, fingerprint_of};
+use crate::world::{Node, World, fingerprint_of, new_folder};
 
 /// A history and how it was made.
 #[derive(Debug)]
@@ -40,12 +40,21 @@ const LONGEST: Duration = Duration::from_secs(1_500);
 
 /// Runs the history of a seed.
 pub(crate) fn history(seed: u64, bug: Option<Bug>) -> History {
+    history_of(Options::of(seed), bug)
+}
+
+/// Runs the history of a seed with journals. It is not the same each time: a disk takes its time.
+pub(crate) fn journalled_history(seed: u64, bug: Option<Bug>) -> History {
+    history_of(Options::of(seed).with_journal(), bug)
+}
+
+fn history_of(options: Options, bug: Option<Bug>) -> History {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .start_paused(true)
         .build()
         .expect("a runtime without threads needs nothing");
-    let options = Arc::new(Options::of(seed));
+    let options = Arc::new(options);
     let world = runtime.block_on(async { Arc::new(World::new(Arc::clone(&options), bug)) });
     runtime.block_on(live(&world));
     let (length, events) = runtime.block_on(async { (world.time.now(), world.log.close()) });
@@ -172,9 +181,22 @@ async fn shut_down(world: &Arc<World>) {
         within(world, "shutdown", shutdown).await;
         drop(running);
         sleep(bound(world)).await;
+        wait_for_the_disk(world, &gate).await;
         if gate.live() > 0 {
             world.log.note(What::Stuck(format!("{} tasks of node {node} go on", gate.live())));
         }
+    }
+}
+
+/// Simulated time does not wait for a thread that works on a real disk, so this does.
+async fn wait_for_the_disk(world: &World, gate: &Gate) {
+    // Two seconds at most, which no disk takes.
+    for _ in 0..2_000 {
+        if world.options.journal == Journal::None || gate.live() == 0 {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+        tokio::task::yield_now().await;
     }
 }
 
@@ -203,6 +225,7 @@ impl World {
             options: Arc::clone(&options),
             bug,
             keys: options.keys.iter().map(|spec| spec.id(bug)).collect(),
+            claimants: Mutex::default(),
             weather: Mutex::new(Weather::Faulty),
             ambushed: Mutex::default(),
             ambush: Notify::new(),
@@ -211,15 +234,14 @@ impl World {
         let work_dice = SharedDice::new(upstream.fork());
         let journals = match options.journal {
             Journal::None => Vec::new(),
-            Journal::Folder => (0..options.nodes)
-                .map(|_| TempDir::new().expect("a temporary folder can be made"))
-                .collect(),
+            Journal::Folder => (0..options.nodes).map(|_| Mutex::new(new_folder())).collect(),
         };
         Self {
             upstream: Upstream::new(log.clone(), upstream, Arc::clone(&options), bug),
             entropy_dice: SharedDice::new(Dice::of(options.seed, Part::Entropy)),
             nodes: (0..options.nodes).map(|_| Mutex::new(Node::default())).collect(),
             graveyard: Mutex::default(),
+            old_journals: Mutex::default(),
             healed: Signal::default(),
             options,
             bug,

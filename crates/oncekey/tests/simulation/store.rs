@@ -5,6 +5,7 @@
 //! node is paused, dead or no longer interested. What the store does with it is one step in the
 //! log, and what the node hears of it is another.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -15,8 +16,8 @@ use oncekey::core::record::Text;
 use oncekey::core::store::Purged;
 use oncekey::core::wake::{Feed, Woken};
 use oncekey::core::{
-    Claim, Claimed, Clock, Completion, ErrorKind, KeyId, Lease, Record, Renewal, Store, StoreError,
-    Wake, Write,
+    Claim, Claimed, Clock, Completion, ErrorKind, KeyId, Lease, Owner, Record, Renewal, Store,
+    StoreError, Wake, Write,
 };
 use tokio::sync::{Notify, oneshot};
 use tokio::time::sleep;
@@ -43,6 +44,8 @@ pub(crate) struct StoreSide {
     pub(crate) bug: Option<Bug>,
     /// Every key of the history, to look at all of them after a purge.
     pub(crate) keys: Vec<KeyId>,
+    /// Which node each owner belongs to, for a planted bug.
+    pub(crate) claimants: Mutex<BTreeMap<Owner, Who>>,
     pub(crate) weather: Mutex<Weather>,
     /// Nodes that something happens to at this very moment: while they wait for the store.
     pub(crate) ambushed: Mutex<Vec<usize>>,
@@ -137,7 +140,7 @@ impl StoreSide {
     /// Does what was asked, if the fate says so, and answers.
     async fn serve(
         self: Arc<Self>,
-        call: u32,
+        call: (u32, Who),
         question: Arc<Ask>,
         fate: Fate,
         asker: oneshot::Sender<Arc<Told>>,
@@ -162,10 +165,10 @@ impl StoreSide {
         }
     }
 
-    async fn commit(&self, call: u32, question: &Ask) -> Arc<Told> {
+    async fn commit(&self, (call, by): (u32, Who), question: &Ask) -> Arc<Told> {
         self.clock.show();
         let now = self.clock.now();
-        let bent = self.bend(question).await;
+        let bent = self.bend(by, question).await;
         let question = bent.as_ref().unwrap_or(question);
         let told = Arc::new(perform(&*self.inner, question).await);
         self.spoil(question).await;
@@ -189,12 +192,16 @@ impl SimStore {
         let call = side.log.number();
         let question = Arc::new(question);
         side.log.note(What::Asked { call, by: *who, ask: Arc::clone(&question) });
+        if let Ask::Claim(claim) = &*question {
+            let mut claimants = side.claimants.lock().unwrap_or_else(PoisonError::into_inner);
+            claimants.insert(claim.owner, *who);
+        }
         let (answer, answered) = oneshot::channel();
         let fate = match line {
             Line::Good => side.fate(),
             Line::Cut => side.dice.throw(outage),
         };
-        tokio::spawn(Arc::clone(side).serve(call, question, fate, answer));
+        tokio::spawn(Arc::clone(side).serve((call, *who), question, fate, answer));
         if let Who::Node(life) = who {
             side.ambush(life.node);
         }

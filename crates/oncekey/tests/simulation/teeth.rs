@@ -9,7 +9,7 @@ use std::thread;
 use crate::broken::Bug as Store;
 use crate::bugs::Bug;
 use crate::checker::check;
-use crate::run::history;
+use crate::run::{history, journalled_history};
 
 /// A bug, its number in the list of planted bugs if it has one, and the rule that must catch it.
 type Tooth = (&'static str, Bug, &'static str);
@@ -109,7 +109,11 @@ fn take(next: &AtomicUsize) -> Option<(usize, Tooth)> {
 
 /// How many histories it takes until the rule is broken.
 fn seeds_until_caught((_, bug, rule): Tooth) -> Option<u64> {
+    let run = match bug {
+        Bug::JournalWithoutFence => journalled_history,
+        _ => history,
+    };
     (0..SEEDS)
-        .find(|seed| check(&history(*seed, Some(bug))).iter().any(|it| it.rule == rule))
+        .find(|seed| check(&run(*seed, Some(bug))).iter().any(|it| it.rule == rule))
         .map(|seed| seed + 1)
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use oncekey::core::decide::{Grant, Refusal};
-use oncekey::core::{Claimed, ErrorKind, Renewal, Write};
+use oncekey::core::{Claimed, ErrorKind, Owner, Renewal, Write};
 use oncekey::engine::{NoSend, Recorded, Refused, Source};
 
 use crate::log::{Ask, Away, Change, End, Event, Got, Note, Told, What, Who};
@@ -98,6 +98,11 @@ impl Totals {
         MUST_HAPPEN.iter().filter(|name| !self.0.contains_key(*name)).copied().collect()
     }
 
+    /// Returns true if and only if this happened.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.0.contains_key(name)
+    }
+
     /// One line for each, in the order of their names.
     pub(crate) fn lines(&self) -> impl Iterator<Item = String> {
         self.0.iter().map(|(name, count)| format!("{count:>12}  {name}"))
@@ -107,6 +112,8 @@ impl Totals {
 /// What has to be remembered to tell what an event means.
 #[derive(Default)]
 struct Ledger {
+    /// By whom each owner was drawn.
+    claimants: BTreeMap<Owner, Who>,
     asked: BTreeMap<u32, (Who, std::sync::Arc<Ask>)>,
     /// Calls whose askers were told that nobody knows.
     ambiguous: BTreeSet<u32>,
@@ -117,6 +124,9 @@ impl Ledger {
         match &event.what {
             What::Asked { call, by, ask } => {
                 self.asked.insert(*call, (*by, std::sync::Arc::clone(ask)));
+                if let Ask::Claim(claim) = &**ask {
+                    self.claimants.insert(claim.owner, *by);
+                }
                 Vec::new()
             }
             What::Committed { call, told, .. } => self.committed(*call, told),
@@ -204,7 +214,15 @@ impl Ledger {
                     renewals.iter().filter(|it| **it == Renewal::Lost).map(|_| "renewals lost"),
                 );
             }
-            Told::Wrote(write) => names.extend(wrote(*by, ask, *write)),
+            Told::Wrote(write) => {
+                names.extend(wrote(*by, ask, *write));
+                let claimant = ask.lease().and_then(|lease| self.claimants.get(&lease.owner));
+                if let (Who::Node(_), Some(claimant)) = (by, claimant)
+                    && claimant != by
+                {
+                    names.push("ends from a journal");
+                }
+            }
             Told::Purged(_) => names.push("purges"),
             Told::Found(_) | Told::Failed(_) => {}
         }

@@ -36,7 +36,8 @@ pub(crate) struct World {
     pub(crate) entropy_dice: SharedDice,
     pub(crate) nodes: Vec<Mutex<Node>>,
     /// The journals of the nodes, which outlive them.
-    pub(crate) journals: Vec<TempDir>,
+    pub(crate) journals: Vec<Mutex<TempDir>>,
+    pub(crate) old_journals: Mutex<Vec<TempDir>>,
     /// What became of dead nodes.
     pub(crate) graveyard: Mutex<Vec<Engine>>,
     /// From here on nothing goes wrong any more.
@@ -80,11 +81,26 @@ impl World {
         self.node(number).running.clone()
     }
 
+    /// Leaves the journal of a dead node as it was at its death. The dead node's own folder stays
+    /// open and locked, because nothing of it is ever dropped; so its successor gets a copy.
+    fn inherit_journal(&self, number: usize) {
+        let Some(folder) = self.journals.get(number) else { return };
+        let mut folder = folder.lock().unwrap_or_else(PoisonError::into_inner);
+        let copy = new_folder();
+        for file in std::fs::read_dir(folder.path()).expect("our folder").flatten() {
+            // A file that is being replaced just now may be gone.
+            let _ = std::fs::copy(file.path(), copy.path().join(file.file_name()));
+        }
+        let old = std::mem::replace(&mut *folder, copy);
+        self.old_journals.lock().unwrap_or_else(PoisonError::into_inner).push(old);
+    }
+
     /// Kills a node: nothing of it runs any more, not even its destructors.
     pub(crate) fn crash(&self, number: usize) {
         let Some(running) = self.node(number).running.take() else { return };
         running.gate.kill();
         self.log.note(What::Node(running.gate.life, Change::Crashed));
+        self.inherit_journal(number);
         let mut graveyard = self.graveyard.lock().unwrap_or_else(PoisonError::into_inner);
         graveyard.push(running.engine);
         running.died.raise();
@@ -151,7 +167,8 @@ impl World {
             builder = builder.wake(store as Arc<dyn Wake>);
         }
         if let Some(folder) = self.journals.get(number) {
-            builder = builder.journal(folder.path().to_owned());
+            let folder = folder.lock().unwrap_or_else(PoisonError::into_inner);
+            builder = builder.journal(folder.path());
         }
         builder.build().expect("nothing of the operating system is needed")
     }
@@ -188,6 +205,11 @@ impl KeySpec {
         let (scope, key) = self.named(bug);
         KeyId::derive("simulation", &scope, &key, None)
     }
+}
+
+/// A folder for a journal.
+pub(crate) fn new_folder() -> TempDir {
+    TempDir::new().expect("a temporary folder can be made")
 }
 
 /// The fingerprint of a request with this body.

@@ -6,7 +6,7 @@ use oncekey::core::{Answer, Fence, Saved, Sent};
 use oncekey::engine::{Recorded, Refused, Source};
 
 use super::Judge;
-use super::books::{Attempt, Finished};
+use super::books::{Attempt, Finished, Work};
 use crate::load::request_name;
 use crate::log::{Ask, End, Got, Job, Life, Note};
 use crate::options::Journal;
@@ -32,10 +32,20 @@ impl Judge<'_> {
                 }
             }
             Note::Replayed { saved, source, fence, original } => {
-                self.check_replay(&served, saved, *fence, original);
-                match source {
-                    Source::Record => self.check_record(&served, saved, *fence),
-                    Source::Coalesced => self.check_coalesced(&served, saved, *fence),
+                self.check_for_whom(&served, saved);
+                match (source, fence) {
+                    (Source::Record, Some(fence)) => {
+                        self.check_replay(&served, *fence, original);
+                        self.check_record(&served, saved, *fence);
+                    }
+                    (Source::Coalesced, Some(fence)) => {
+                        self.check_replay(&served, *fence, original);
+                        self.check_coalesced(&served, saved, *fence);
+                    }
+                    (Source::Coalesced, None) => self.check_unprotected(&served, saved, original),
+                    (Source::Record, None) => {
+                        self.wrong("I12", format!("request {request} got a record of nobody"));
+                    }
                 }
             }
             Note::Refused(refused) => self.check_refusal(&served, refused),
@@ -92,8 +102,29 @@ impl Judge<'_> {
         }
     }
 
-    /// I21 and I23: a replay belongs to the same key, scope and request.
-    fn check_replay(&mut self, served: &Served, saved: &Saved, fence: Fence, original: &str) {
+    /// I21: whatever anybody gets is about its own key, scope and request.
+    fn check_for_whom(&mut self, served: &Served, saved: &Saved) {
+        let job = &served.job;
+        let mine = format!("key {} body {} ", job.key, job.body);
+        if saved.body.starts_with(b"key ") && !saved.body.starts_with(mine.as_bytes()) {
+            self.wrong("I21", format!("request {} got what was meant for others", job.request));
+        }
+    }
+
+    /// Who waited for an attempt without protection gets what that attempt returned.
+    fn check_unprotected(&mut self, served: &Served, saved: &Saved, original: &str) {
+        let led = |(request, work): (&u32, &Work)| {
+            let ended = matches!(&work.end, Some(End::Finished(Got::Answer(it))) if it == saved);
+            request_name(*request) == original && work.by == served.by && ended
+        };
+        if !self.works.iter().any(led) {
+            let request = served.job.request;
+            self.wrong("I12", format!("request {request} got what nobody returned"));
+        }
+    }
+
+    /// I23: a replay belongs to the same request.
+    fn check_replay(&mut self, served: &Served, fence: Fence, original: &str) {
         let job = &served.job;
         let asked = fingerprint_of(job.key, job.body, self.history.bug);
         let Some(attempt) = self.book(job.id).attempts.get(&fence) else {
@@ -107,11 +138,6 @@ impl Judge<'_> {
         }
         if !named {
             self.wrong("I12", format!("fence {fence} is not of {original}"));
-        }
-        let mine = format!("key {} body {} ", job.key, job.body);
-        let theirs = saved.body.starts_with(b"key ") && !saved.body.starts_with(mine.as_bytes());
-        if theirs {
-            self.wrong("I21", format!("request {} got what was meant for others", job.request));
         }
     }
 
