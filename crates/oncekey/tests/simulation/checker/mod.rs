@@ -43,6 +43,8 @@ pub(super) struct Judge<'h> {
     asked: BTreeMap<u32, Asked>,
     committed: BTreeMap<u32, Arc<Told>>,
     jobs: BTreeMap<u32, (Job, Life)>,
+    /// When each request was made.
+    called: BTreeMap<u32, Duration>,
     books: BTreeMap<KeyId, Book>,
     visits: BTreeMap<u32, Visited>,
     works: BTreeMap<u32, books::Work>,
@@ -72,6 +74,7 @@ pub(crate) fn check(history: &History) -> Vec<Violation> {
         asked: BTreeMap::new(),
         committed: BTreeMap::new(),
         jobs: BTreeMap::new(),
+        called: BTreeMap::new(),
         books: BTreeMap::new(),
         visits: BTreeMap::new(),
         works: BTreeMap::new(),
@@ -109,6 +112,7 @@ impl Judge<'_> {
             What::Heard { call, told } => self.heard(*call, told),
             What::Called { job, by } => {
                 self.jobs.insert(job.request, (job.clone(), *by));
+                self.called.insert(job.request, self.at);
             }
             What::Replied { request, note } => self.replied(*request, note),
             What::Began { request, by, fence, .. } => self.began(*request, *by, *fence),

@@ -8,7 +8,7 @@ use oncekey::engine::{Recorded, Refused, Source};
 use super::Judge;
 use super::books::{Attempt, Finished, Work};
 use crate::load::request_name;
-use crate::log::{Ask, End, Got, Job, Life, Note};
+use crate::log::{End, Got, Job, Life, Note};
 use crate::options::Journal;
 use crate::world::fingerprint_of;
 
@@ -144,35 +144,21 @@ impl Judge<'_> {
     /// I12: a replay is what was recorded. I27: and not for longer than it was to be kept.
     fn check_record(&mut self, served: &Served, saved: &Saved, fence: Fence) {
         let (job, at) = (&served.job, self.at);
-        let (retention, lease) = (self.history.options.retention, self.history.options.lease);
+        let retention = self.history.options.retention;
         let attempts = &self.book(job.id).attempts;
         let completed = attempts.get(&fence).and_then(|attempt| attempt.completed.clone());
         match completed {
             Some(Finished { answer: Answer::Kept(kept), at: done, .. }) if kept == *saved => {
-                // Only for a reply without a look at the store: the store judges by its own clock.
+                // Only for a reply at once, without a look at the store: the store judges by its own
+                // clock, and its answer may come late.
                 let kept_for = at.saturating_sub(done);
-                if kept_for > retention + lease && self.stepped == 0 && !self.asked_for(job) {
+                if kept_for > retention && self.stepped == 0 && self.called.get(&job.request) == Some(&at) {
                     self.wrong("I27", format!("fence {fence} was replayed for {kept_for:?}"));
                 }
             }
             Some(_) => self.wrong("I12", format!("a replay differs from the record of {fence}")),
             None => self.wrong("I12", format!("a replay of {fence}, which recorded nothing")),
         }
-    }
-
-    /// Returns true if and only if this call asked the store.
-    fn asked_for(&self, job: &Job) -> bool {
-        let name = request_name(job.request);
-        self.asked.values().any(|asked| match &*asked.ask {
-            Ask::Claim(claim) => claim.origin.request.as_bytes() == name.as_bytes(),
-            Ask::Renew(..)
-            | Ask::Send(_)
-            | Ask::Complete(..)
-            | Ask::Release(_)
-            | Ask::Unknown(_)
-            | Ask::Get(_)
-            | Ask::Purge(_) => false,
-        })
     }
 
     /// I12: who waited gets what the attempt that it waited for returned, on the same node.
