@@ -118,7 +118,7 @@ impl Backlog {
                 }
                 Err(error) => match error.kind() {
                     ErrorKind::Unavailable | ErrorKind::Ambiguous => return Round::Stuck,
-                    _ => {
+                    ErrorKind::Corrupt | ErrorKind::Rejected | ErrorKind::Unsuitable | _ => {
                         tracing::error!(%error, "an end in the journal cannot be recorded");
                         self.set_aside(mark);
                     }

@@ -152,7 +152,7 @@ impl Shared {
                         tracing::error!(%error, "the store refuses to work");
                         return self.down(claim, in_doubt, LATEST);
                     }
-                    _ => {
+                    ErrorKind::Corrupt | ErrorKind::Rejected | _ => {
                         tracing::error!(%error, "a record cannot be trusted, or a claim is refused");
                         return Asked::Refused(Refused::Damaged);
                     }
