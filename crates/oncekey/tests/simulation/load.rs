@@ -194,7 +194,7 @@ pub(crate) fn plain_job(world: &World, key: usize, body: u8) -> Job {
     let spec = &world.options.keys[key];
     Job {
         request: world.log.number(),
-        id: spec.id(world.bug),
+        id: world.side.keys[key],
         key,
         body,
         class: spec.class,

@@ -115,7 +115,7 @@ async fn prove_ends(world: &Arc<World>) {
     let mut seen = Suspects::default();
     for round in ["of its own", "after the operator was there"] {
         for key in 0..world.options.keys.len() {
-            let found = world.side.look(&world.options.keys[key].id(world.bug)).await;
+            let found = world.side.look(&world.side.keys[key]).await;
             if found.is_some_and(|record| matches!(record.state, State::Done { .. })) {
                 continue;
             }
@@ -127,8 +127,7 @@ async fn prove_ends(world: &Arc<World>) {
         resolve(world, &mut seen).await;
     }
     for key in 0..world.options.keys.len() {
-        let id = world.options.keys[key].id(world.bug);
-        let found = world.side.look(&id).await;
+        let found = world.side.look(&world.side.keys[key]).await;
         if let Some(record) = found.filter(|record| !matches!(record.state, State::Done { .. })) {
             world.log.note(What::Stuck(format!("key {key} never ends: {:?}", record.state)));
         }
@@ -137,7 +136,7 @@ async fn prove_ends(world: &Arc<World>) {
 
 /// Asks for a key until there is something to say about it.
 async fn probe(world: &Arc<World>, key: usize) {
-    let id = world.options.keys[key].id(world.bug);
+    let id = world.side.keys[key];
     for attempt in (0_u8..=1).cycle() {
         let found = world.side.look(&id).await;
         let as_found = |body: &u8| {

@@ -10,6 +10,7 @@ use super::books::{Attempt, Finished, Work};
 use crate::load::request_name;
 use crate::log::{End, Got, Job, Life, Note};
 use crate::options::Journal;
+use crate::work::SAVED_BODY;
 use crate::world::fingerprint_of;
 
 /// A call that is being replied to.
@@ -168,6 +169,10 @@ impl Judge<'_> {
         let work = request.and_then(|request| self.works.get(&request));
         let right = match work.map(|work| (work.by, &work.end)) {
             Some((by, Some(End::Finished(Got::Answer(given))))) => by == served.by && given == saved,
+            // Who waits gets an answer that is too large to keep, as long as it is there.
+            Some((by, Some(End::Finished(Got::TooLarge(status))))) => {
+                by == served.by && saved.status == *status && saved.body.len() > SAVED_BODY
+            }
             Some((by, Some(End::Panicked))) => by == served.by && saved.status == 500,
             Some((_, Some(End::Finished(_) | End::Stopped) | None)) | None => false,
         };
