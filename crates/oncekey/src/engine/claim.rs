@@ -43,12 +43,15 @@ const SOONEST: Duration = Duration::from_secs(1);
 const LATEST: Duration = Duration::from_secs(10);
 
 impl Shared {
-    /// Claims the key of `call`, and waits for it if somebody else holds it and the policy says so.
-    pub(super) async fn win(self: &Arc<Self>, call: &Call, id: KeyId) -> Win {
-        let began = self.uptime.elapsed();
+    /// Claims the key of `call`, which came at `began`, and waits for it if somebody else holds it
+    /// and the policy says so.
+    pub(super) async fn win(self: &Arc<Self>, call: &Call, id: KeyId, began: Duration) -> Win {
         let mut claim = self.claim_of(call, id);
         let longest = match call.policy.in_flight {
-            InFlight::Wait(longest) => longest,
+            // Whoever followed another call before has waited for a while already.
+            InFlight::Wait(longest) => {
+                longest.saturating_sub(self.uptime.elapsed().saturating_sub(began))
+            }
             InFlight::Conflict | InFlight::Accepted => Duration::ZERO,
         };
         let mut patience = std::pin::pin!(tokio::time::sleep(longest));
@@ -80,12 +83,18 @@ impl Shared {
             if longest.is_zero() || self.gate.is_crowded() {
                 return Win::Refused(busy);
             }
-            let wait = self.waits.wait(id, record.fence);
-            // Its lease may lapse, which nobody announces.
+            let most = call.policy.limits.waiters.saturating_sub(self.flights.waiting());
+            let Some(wait) = self.waits.wait(id, record.fence, most) else {
+                return Win::Refused(busy);
+            };
+            // Its lease may lapse, which nobody announces. While the store's clock is in doubt no
+            // lease lapses, and for how long that lasts is learned by asking.
             let lapse = until.after(claim.grace).since(now).saturating_add(FIRST_PAUSE);
+            let lapse = lapse.min(claim.lease.max(SOONEST));
             tokio::select! {
                 biased;
                 () = &mut patience => return Win::Refused(busy),
+                () = self.gate.closed() => return Win::Refused(busy),
                 () = wait.rung() => {}
                 () = tokio::time::sleep(lapse) => {}
             }
@@ -133,13 +142,7 @@ impl Shared {
             match self.store.claim(claim).await {
                 Ok(claimed) => {
                     self.health.answered();
-                    let answered = self.uptime.elapsed();
-                    self.suspicion.look(
-                        store_time(&claimed, claim.lease),
-                        asked,
-                        answered,
-                        claim.lease,
-                    );
+                    self.look_at_clock(&claimed, claim, asked);
                     return Asked::Answered { claimed, asked };
                 }
                 Err(error) => match error.kind() {
@@ -162,6 +165,12 @@ impl Shared {
             pause *= 2;
         }
         self.down(claim, in_doubt, SOONEST)
+    }
+
+    /// Compares the store's clock, as it shows in the answer to a claim, with ours.
+    pub(super) fn look_at_clock(&self, claimed: &Claimed, claim: &Claim, asked: Duration) {
+        let store = store_time(claimed, claim.lease);
+        self.suspicion.look(store, asked, self.uptime.elapsed(), claim.lease);
     }
 
     /// The store cannot be asked. What may have been claimed nevertheless is given back later.

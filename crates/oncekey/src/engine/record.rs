@@ -8,6 +8,7 @@ use oncekey_core::{ErrorKind, Saved, Write};
 use super::Shared;
 use super::attempt::Grip;
 use super::end::{End, Entry};
+use super::measured::too_slow;
 use super::redact::{Redacted, redact};
 use super::reply::Recorded;
 
@@ -87,7 +88,9 @@ impl Shared {
         let mut pause = FIRST_PAUSE;
         let mut in_doubt = false;
         loop {
-            let error = match entry.write(&*self.store).await {
+            // A try that is given up may still take effect, and the next one then finds that out.
+            let tried = tokio::time::timeout(patience, entry.write(&*self.store)).await;
+            let error = match tried.unwrap_or_else(|_| Err(too_slow())) {
                 Ok(Write::Applied) => {
                     self.health.answered();
                     return Progress::Final(entry.end.recorded());
