@@ -68,6 +68,10 @@ pub struct Listing {
     pub summaries: Vec<Summary>,
     /// Where to go on; `None` at the end.
     pub next: Option<Cursor>,
+    /// The store's clock when the page was read, and never later: a lease that has lapsed by this
+    /// time had lapsed when it was read. Whoever looks for lost owners judges by it, not by a clock
+    /// of their own.
+    pub now: Timestamp,
 }
 
 /// A number of records.

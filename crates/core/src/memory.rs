@@ -13,6 +13,7 @@ use async_trait::async_trait;
 use crate::browse::{Browse, Count, Cursor, Filter, Listing, Page, Summary};
 use crate::clock::{Clock, Timestamp};
 use crate::decide::{Act, Decision, Grant, Judgement, Standing, decide, judge};
+use crate::erase::{Erase, Erased, blank};
 use crate::key_id::KeyId;
 use crate::record::{Fence, Lease, Record, Sent, State, Text};
 use crate::saved::{Answer, NotKept, Tombstone};
@@ -191,7 +192,7 @@ impl Browse for MemoryStore {
             Some(_) | None => None,
         };
         let summaries = matching.into_iter().take(limit).map(Summary::from).collect();
-        Ok(Listing { summaries, next })
+        Ok(Listing { summaries, next, now })
     }
 
     async fn count(&self, filter: &Filter, cap: usize) -> Result<Count, StoreError> {
@@ -209,6 +210,24 @@ impl Browse for MemoryStore {
         let now = self.clock.now();
         let wanted = |record: &&Record| record.origin.key == *key && !is_forgotten(record, now);
         Ok(table.records.values().filter(wanted).take(limit).map(Summary::from).collect())
+    }
+}
+
+#[async_trait]
+impl Erase for MemoryStore {
+    async fn erase(&self, id: &KeyId) -> Result<Erased, StoreError> {
+        let mut table = self.table();
+        let now = self.clock.now();
+        match table.records.get_mut(id) {
+            Some(record) if is_forgotten(record, now) => {
+                table.unschedule(*id);
+                table.records.remove(id);
+                Ok(Erased::Absent)
+            }
+            // When the purge has something to do stays the same: an erased answer expires, too.
+            Some(record) => Ok(blank(record)),
+            None => Ok(Erased::Absent),
+        }
     }
 }
 

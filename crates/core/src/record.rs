@@ -48,7 +48,8 @@ pub enum State {
         /// Whether the point of no return was passed.
         sent: Sent,
     },
-    /// The work ended and this is what became of it. Never changes again.
+    /// The work ended and this is what became of it. Never changes again, except that its answer may
+    /// be stripped or erased.
     Done {
         /// When it was completed.
         at: Timestamp,

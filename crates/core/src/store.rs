@@ -2,8 +2,8 @@
 //!
 //! A store author implements the eight methods of [`Store`], runs the conformance suite (feature
 //! `conformance`) and is done. What only some stores can do is a second trait
-//! ([`Browse`](crate::browse::Browse), [`Wake`](crate::wake::Wake)), so that its absence is a
-//! compile error and not a flag.
+//! ([`Browse`](crate::browse::Browse), [`Erase`](crate::erase::Erase),
+//! [`Wake`](crate::wake::Wake)), so that its absence is a compile error and not a flag.
 
 use std::fmt;
 use std::time::Duration;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use oncekey_core::conformance::Rig;
-use oncekey_core::conformance::model::{Op, agrees_with_the_model};
+use oncekey_core::conformance::model::{Op, agrees_while_erasing, agrees_with_the_model};
 use oncekey_core::{Clock, ManualClock, MemoryStore, Timestamp};
 
 /// A store in memory with a clock that moves when told to.
@@ -49,6 +49,8 @@ impl Rig for MemoryRig {
 oncekey_core::conformance!(async || MemoryRig::new());
 oncekey_core::clock_conformance!(async || MemoryRig::new());
 oncekey_core::browse_conformance!(async || MemoryRig::new());
+oncekey_core::erase_conformance!(async || MemoryRig::new());
+oncekey_core::erase_browse_conformance!(async || MemoryRig::new());
 oncekey_core::wake_conformance!(async || MemoryRig::new());
 
 proptest::proptest! {
@@ -62,6 +64,7 @@ proptest::proptest! {
         let history: Vec<Op> = bits.into_iter().map(Op::from_bits).collect();
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(agrees_with_the_model(&MemoryRig::new(), &history));
+        runtime.block_on(agrees_while_erasing(&MemoryRig::new(), &history));
     }
 }
 
@@ -70,6 +73,7 @@ proptest::proptest! {
 async fn agrees_with_the_model_by_decisions_alone() {
     for seed in 0..256 {
         agrees_with_the_model(&Blind(MemoryRig::new()), &Op::history(seed, 60)).await;
+        agrees_while_erasing(&Blind(MemoryRig::new()), &Op::history(seed, 60)).await;
     }
 }
 

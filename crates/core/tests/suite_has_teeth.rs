@@ -12,8 +12,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use oncekey_core::Store;
-use oncekey_core::conformance::model::{Op, agrees_with_the_model};
-use oncekey_core::conformance::{Case, Rig, Running, browse_cases, cases, clock_cases, wake_cases};
+use oncekey_core::conformance::model::{Op, agrees_while_erasing, agrees_with_the_model};
+use oncekey_core::conformance::{
+    Case, Rig, Running, browse_cases, cases, clock_cases, erase_browse_cases, erase_cases,
+    wake_cases,
+};
 
 use self::broken::{BrokenRig, Bug};
 
@@ -107,6 +110,24 @@ const TEETH: &[(&str, Bug)] = &[
     ("counting_stops_at_its_cap", Bug::CountingWithoutCap),
     ("a_key_is_found_in_every_scope", Bug::FindIgnoresCase),
     ("forgotten_records_are_not_shown", Bug::ShowsTheForgotten),
+    ("a_page_tells_the_stores_clock", Bug::PagesWithAnOldClock),
+    ("an_erased_answer_is_never_replayed_nor_run_again", Bug::ErasureLeavesTheAnswer),
+    ("an_erased_answer_is_never_replayed_nor_run_again", Bug::ErasureRemovesTheRecord),
+    ("erasing_takes_what_is_personal_and_leaves_the_rest", Bug::ErasureTakesTheRoute),
+    ("erasing_takes_what_is_personal_and_leaves_the_rest", Bug::ErasureTakesTheSendMark),
+    ("erasing_a_running_record_does_not_disturb_its_owner", Bug::ErasureEndsTheLease),
+    ("erasing_resolves_no_doubt", Bug::ErasureCompletes),
+    ("erasing_keeps_the_times", Bug::ErasureMovesTheTimes),
+    ("an_expired_record_stays_expired_when_it_is_erased", Bug::ErasureHidesExpiry),
+    ("an_erased_record_still_recognises_its_completion", Bug::ErasureForgetsTheOutcome),
+    ("erasing_twice_is_erasing_once", Bug::ErasedTwiceIsAbsent),
+    ("erasing_an_absent_key_says_so", Bug::AbsentIsErased),
+    ("erasing_an_absent_key_says_so", Bug::ErasesTheForgotten),
+    ("another_request_is_a_mismatch_after_erasing", Bug::ErasureTakesTheFingerprint),
+    ("a_new_attempt_owes_nothing_to_an_erasure", Bug::ErasureSticks),
+    ("an_erasure_and_a_completion_come_one_after_the_other", Bug::ErasureInTwoSteps),
+    ("what_was_erased_stays_erased_after_a_restart", Bug::ErasuresAreNotDurable),
+    ("an_erased_record_is_not_found_by_what_was_personal", Bug::ErasureKeepsTheScope),
     ("a_completion_wakes_a_watcher", Bug::CompletionIsSilent),
     ("a_release_wakes_a_watcher", Bug::ReleaseIsSilent),
     ("an_unknown_outcome_wakes_a_watcher", Bug::UnknownIsSilent),
@@ -127,6 +148,8 @@ fn all_cases() -> Vec<Case<BrokenRig>> {
     let mut all = cases();
     all.extend(clock_cases());
     all.extend(browse_cases());
+    all.extend(erase_cases());
+    all.extend(erase_browse_cases());
     all.extend(wake_cases());
     all
 }
@@ -297,6 +320,26 @@ const FOUND_BY_HISTORIES: &[Bug] = &[
     Bug::RemovalsAreNotDurable,
 ];
 
+/// What they must find while somebody erases.
+const FOUND_WHILE_ERASING: &[Bug] = &[
+    Bug::ErasureRemovesTheRecord,
+    Bug::ErasureLeavesTheAnswer,
+    Bug::ErasureTakesTheRoute,
+    Bug::ErasureEndsTheLease,
+    Bug::ErasureTakesTheSendMark,
+    Bug::ErasureCompletes,
+    Bug::ErasureMovesTheTimes,
+    Bug::ErasureHidesExpiry,
+    Bug::ErasureForgetsTheOutcome,
+    Bug::ErasedTwiceIsAbsent,
+    Bug::AbsentIsErased,
+    Bug::ErasesTheForgotten,
+    Bug::ErasureTakesTheFingerprint,
+    Bug::ErasureSticks,
+    Bug::ErasuresAreNotDurable,
+    Bug::ErasureKeepsTheScope,
+];
+
 /// What the exhaustive search of a small world must find: a bug for each invariant it checks.
 const FOUND_BY_SEARCH: &[Bug] = &[
     Bug::TakeoverForgetsTheSend,
@@ -337,9 +380,19 @@ async fn random_histories_have_teeth() {
             missed.push(bug);
         }
     }
+    for bug in FOUND_WHILE_ERASING.iter().copied() {
+        let found = tokio::spawn(async move {
+            for seed in 0..200 {
+                agrees_while_erasing(&BrokenRig::new(Some(bug)), &Op::history(seed, 60)).await;
+            }
+        });
+        if found.await.is_ok() {
+            missed.push(bug);
+        }
+    }
     assert!(missed.is_empty(), "random histories did not find {missed:?}");
-    let right = BrokenRig::new(None);
-    agrees_with_the_model(&right, &Op::history(0, 200)).await;
+    agrees_with_the_model(&BrokenRig::new(None), &Op::history(0, 200)).await;
+    agrees_while_erasing(&BrokenRig::new(None), &Op::history(0, 200)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]

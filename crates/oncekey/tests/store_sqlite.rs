@@ -10,11 +10,11 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use oncekey::core::conformance::Rig;
-use oncekey::core::conformance::model::{Op, agrees_with_the_model};
+use oncekey::core::conformance::model::{Op, agrees_while_erasing, agrees_with_the_model};
 use oncekey::core::store::Purged;
 use oncekey::core::{
-    Claim, Claimed, Clock, Completion, KeyId, Lease, ManualClock, Record, Renewal, Store,
-    StoreError, Timestamp, Write,
+    Claim, Claimed, Clock, Completion, Erase, Erased, KeyId, Lease, ManualClock, Record, Renewal,
+    Store, StoreError, Timestamp, Write,
 };
 use oncekey::store::sqlite::{SqliteOptions, SqliteStore};
 use tempfile::TempDir;
@@ -138,16 +138,26 @@ impl Store for InTurns {
     }
 }
 
+#[async_trait]
+impl Erase for InTurns {
+    async fn erase(&self, id: &KeyId) -> Result<Erased, StoreError> {
+        self.next().erase(id).await
+    }
+}
+
 mod through_one_handle {
     oncekey::core::conformance!(async || super::one_handle());
     oncekey::core::clock_conformance!(async || super::one_handle());
     oncekey::core::browse_conformance!(async || super::one_handle());
+    oncekey::core::erase_conformance!(async || super::one_handle());
+    oncekey::core::erase_browse_conformance!(async || super::one_handle());
     oncekey::core::wake_conformance!(async || super::one_handle());
 }
 
 mod through_two_handles_in_turns {
     oncekey::core::conformance!(async || super::two_handles());
     oncekey::core::clock_conformance!(async || super::two_handles());
+    oncekey::core::erase_conformance!(async || super::two_handles());
 }
 
 proptest::proptest! {
@@ -163,6 +173,7 @@ proptest::proptest! {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build();
         let runtime = runtime.expect("a runtime");
         runtime.block_on(agrees_with_the_model(&one_handle(), &history));
+        runtime.block_on(agrees_while_erasing(&one_handle(), &history));
     }
 }
 
@@ -170,4 +181,5 @@ proptest::proptest! {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn agrees_with_the_model_through_a_long_history() {
     agrees_with_the_model(&two_handles(), &Op::history(7, 1_500)).await;
+    agrees_while_erasing(&two_handles(), &Op::history(8, 1_500)).await;
 }

@@ -4,8 +4,8 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use super::rig::Rig;
-use super::scene::{Bits, LINGER, MOMENT, Probe, RETENTION, race};
-use crate::browse::{Browse, Count, Filter, MAX_PAGE, Page, Summary};
+use super::scene::{Bits, LEASE, LINGER, MOMENT, Probe, RETENTION, race};
+use crate::browse::{Browse, Count, Filter, Listing, MAX_PAGE, Page, Summary};
 use crate::decide::Grant;
 use crate::key_id::KeyId;
 use crate::record::{Lease, StateKind, Text};
@@ -191,6 +191,35 @@ pub async fn forgotten_records_are_not_shown(rig: &impl Rig<Store: Browse>) {
     assert_eq!(find(&store, "a-key", 10).await, [], "a forgotten record is not found");
 }
 
+/// Every page tells the store's clock, by which a sweeper judges leases: I6, L1.
+pub async fn a_page_tells_the_stores_clock(rig: &impl Rig<Store: Browse>) {
+    let (store, mut bits) = (Probe::of(rig), Bits::here());
+    let claim = bits.claim();
+    store.win(&claim, Grant::Fresh, "a fresh key is granted").await;
+    let left = async |promise: &str| {
+        let Listing { summaries, now, .. } =
+            list(&store, &Filter::default(), &Page::default()).await;
+        if let Some(clock) = rig.clock() {
+            assert_eq!(now, clock.now(), "{promise}: a page tells the store's clock");
+        }
+        let [Summary { at, .. }] = summaries[..] else { panic!("{promise}: one record") };
+        (at.since(now), now.since(at))
+    };
+    let (ahead, _) = left("a fresh lease").await;
+    assert!(ahead.abs_diff(LEASE) < MOMENT, "a fresh lease lasts for as long as it was asked for");
+    rig.advance(LEASE / 2).await;
+    let (ahead, _) = left("half a lease").await;
+    assert!(ahead.abs_diff(LEASE / 2) < MOMENT, "half of the lease is left");
+    rig.advance(LEASE).await;
+    let (_, lapsed) = left("a lapsed lease").await;
+    assert!(lapsed.abs_diff(LEASE / 2) < MOMENT, "the lease lapsed half a lease ago");
+    let nothing = Filter { state: Some(StateKind::Parked), ..Filter::default() };
+    let empty = list(&store, &nothing, &Page::default()).await;
+    let lost = store.lose(&bits.impostor(&claim), "the key is in use").await;
+    assert!(lost.now.since(empty.now) < MOMENT, "an empty page tells the clock, too");
+    assert!(empty.now.since(lost.now) < MOMENT, "an empty page tells the clock, too");
+}
+
 /// What a record was made from, to tell by ourselves whether a filter means it.
 struct Made {
     id: KeyId,
@@ -259,7 +288,7 @@ async fn all<S: Browse>(store: &Probe<S>, filter: &Filter, size: usize) -> Vec<S
     panic!("paging comes to an end");
 }
 
-async fn list<S: Browse>(store: &Probe<S>, filter: &Filter, page: &Page) -> crate::browse::Listing {
+async fn list<S: Browse>(store: &Probe<S>, filter: &Filter, page: &Page) -> Listing {
     store.store().list(filter, page).await.expect("records can be listed")
 }
 

@@ -20,6 +20,7 @@ use super::rig::Rig;
 use super::scene::Probe;
 use crate::clock::{Clock, Timestamp};
 use crate::decide::{Act, Decision, Grant, Judgement, Refusal, Standing, decide, judge};
+use crate::erase::{Erase, Erased, blank};
 use crate::key_id::KeyId;
 use crate::record::{Fence, Lease, Record, Sent, State};
 use crate::saved::{Answer, NotKept, Tombstone};
@@ -30,15 +31,26 @@ use crate::store::{Claim, Claimed, Completion, Purged, Renewal, Store, Times, Wr
 /// # Panics
 /// If an answer or a record differs from what the decision tables say.
 pub async fn agrees_with_the_model(rig: &impl Rig, history: &[Op]) {
-    let mut run = Run {
-        store: Probe::of(rig),
-        clock: rig.clock(),
-        now: Timestamp::from_micros(1_000_000_000_000_000),
-        records: HashMap::new(),
-        granted: HashMap::new(),
-    };
+    let mut run = Run::new(rig);
     for (step, op) in history.iter().enumerate() {
         run = run.step(rig, op, &format!("step {step}, {op:?}")).await;
+    }
+}
+
+/// Does the same, and has somebody erase records all the time.
+///
+/// # Panics
+/// If an answer or a record differs from what the decision tables and [`blank`] say.
+pub async fn agrees_while_erasing(rig: &impl Rig<Store: Erase>, history: &[Op]) {
+    let mut run = Run::new(rig);
+    for (step, op) in history.iter().enumerate() {
+        run = run.step(rig, op, &format!("step {step}, {op:?}")).await;
+        // Every fourth step, each key in turn: often enough to meet every state, rarely enough
+        // that there is something to erase.
+        if step % 4 == 3 {
+            let key = [0, 1, 2][step / 4 % 3];
+            run.erase(key, &format!("erasing after step {step}")).await;
+        }
     }
 }
 
@@ -53,7 +65,38 @@ struct Run<S> {
     granted: HashMap<KeyId, Vec<Lease>>,
 }
 
+impl<S: Erase> Run<S> {
+    async fn erase(&mut self, key: u8, at: &str) {
+        let id = id(key);
+        let said = self.store.store().erase(&id).await.expect("an erasure is never an error");
+        let expected = match self.visible(&id) {
+            Some(mut record) => {
+                let said = blank(&mut record);
+                self.records.insert(id, record);
+                said
+            }
+            None => {
+                self.records.remove(&id);
+                Erased::Absent
+            }
+        };
+        assert_eq!(said, expected, "{at}: what is there");
+        let (found, expected) = (self.store.get(&id).await, self.visible(&id));
+        assert_eq!(self.blur(found), self.blur(expected), "{at}: the record");
+    }
+}
+
 impl<S: Store> Run<S> {
+    fn new(rig: &impl Rig<Store = S>) -> Self {
+        Self {
+            store: Probe::of(rig),
+            clock: rig.clock(),
+            now: Timestamp::from_micros(1_000_000_000_000_000),
+            records: HashMap::new(),
+            granted: HashMap::new(),
+        }
+    }
+
     async fn step(mut self, rig: &impl Rig<Store = S>, op: &Op, at: &str) -> Self {
         match op {
             Op::Claim { .. } => self.claim(&claim(op), at).await,

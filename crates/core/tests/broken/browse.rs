@@ -34,7 +34,9 @@ impl Browse for Broken {
             _ => Cursor(self.cursor(last)),
         });
         let summaries = shown.into_iter().map(|record| self.summary(record)).collect();
-        Ok(Listing { summaries, next })
+        let newest = matching.iter().map(|record| record.created).max();
+        let now = if self.has(Bug::PagesWithAnOldClock) { newest } else { None };
+        Ok(Listing { summaries, next, now: now.unwrap_or_else(|| self.now()) })
     }
 
     async fn count(&self, filter: &Filter, cap: usize) -> Result<Count, StoreError> {

@@ -5,6 +5,7 @@
 
 mod browse;
 mod bug;
+mod erase;
 mod rules;
 mod store;
 mod table;
@@ -38,6 +39,9 @@ struct Table {
     highest: Option<Fence>,
     /// Removed records, for a store that forgets that it removed them.
     graveyard: Vec<Record>,
+    /// Records as they were before they were erased, for a store that loses erasures or cannot
+    /// leave them behind.
+    erased: Vec<Record>,
     /// When finished records fall due, for a store that purges by an index it does not maintain.
     index: Vec<(Timestamp, KeyId)>,
 }
@@ -131,6 +135,11 @@ impl Broken {
                     if let State::Running { sent, .. } = &mut record.state {
                         *sent = Sent::No;
                     }
+                }
+            }
+            Some(Bug::ErasuresAreNotDurable) => {
+                for record in std::mem::take(&mut table.erased) {
+                    table.records.insert(record.id, record);
                 }
             }
             Some(Bug::RemovalsAreNotDurable) => {

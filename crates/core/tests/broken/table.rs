@@ -101,6 +101,10 @@ impl Broken {
             places: claim.places.clone(),
             state: State::Running { until, sent },
         };
+        let was_erased = table.erased.iter().any(|erased| erased.id == claim.id);
+        if was_erased && self.has(Bug::ErasureSticks) {
+            let _ = oncekey_core::erase::blank(&mut record);
+        }
         if let (Some(Bug::TakeoverKeepsTheOldRequest), Some(old)) = (self.bug, found) {
             record.origin = old.origin.clone();
             record.places = old.places.clone();

@@ -215,7 +215,9 @@ impl Held {
                     ErrorKind::Unavailable | ErrorKind::Ambiguous => {
                         self.shared.health.failed(self.shared.uptime.elapsed());
                     }
-                    _ => return Err(NoSend::Store),
+                    ErrorKind::Corrupt | ErrorKind::Rejected | ErrorKind::Unsuitable | _ => {
+                        return Err(NoSend::Store);
+                    }
                 },
             }
             tokio::time::sleep(pause).await;

@@ -120,7 +120,7 @@ impl Backlog {
                     ErrorKind::Unavailable | ErrorKind::Ambiguous | ErrorKind::Unsuitable => {
                         return Round::Stuck;
                     }
-                    _ => {
+                    ErrorKind::Corrupt | ErrorKind::Rejected | _ => {
                         tracing::error!(%error, "an end in the journal cannot be recorded");
                         self.set_aside(mark);
                     }

@@ -57,13 +57,13 @@ impl Shared {
         let mut patience = std::pin::pin!(tokio::time::sleep(longest));
         let mut probed = false;
         loop {
-            let (refusal, record, now) = match self.ask(&mut claim, call).await {
+            let (refusal, record, now, asked) = match self.ask(&mut claim, call).await {
                 Asked::Refused(refused) => return Win::Refused(refused),
                 Asked::Answered { claimed, asked } => match claimed {
                     Claimed::Won { lease, grant, earlier } => {
                         return Win::Held(self.held(call, lease, (grant, earlier), asked));
                     }
-                    Claimed::Lost { refusal, record, now } => (refusal, record, now),
+                    Claimed::Lost { refusal, record, now } => (refusal, record, now, asked),
                 },
             };
             let until = match refusal {
@@ -80,7 +80,7 @@ impl Shared {
                 | Refusal::NotRetained
                 | Refusal::Expired
                 | Refusal::Unknown
-                | Refusal::Parked => return self.lost(call, refusal, &record, now),
+                | Refusal::Parked => return self.lost(call, refusal, &record, (now, asked)),
             };
             let busy = self.busy_elsewhere(call, &record, (now, until), began);
             if longest.is_zero() || self.gate.is_crowded() {
@@ -158,7 +158,7 @@ impl Shared {
                         tracing::error!(%error, "the store refuses to work");
                         return self.down(claim, in_doubt, LATEST);
                     }
-                    _ => {
+                    ErrorKind::Corrupt | ErrorKind::Rejected | _ => {
                         tracing::error!(%error, "a record cannot be trusted, or a claim is refused");
                         return Asked::Refused(Refused::Damaged);
                     }
@@ -263,7 +263,13 @@ impl Shared {
     }
 
     /// What a call is told about a record that stands in its way.
-    fn lost(&self, call: &Call, refusal: Refusal, record: &Record, now: Timestamp) -> Win {
+    fn lost(
+        &self,
+        call: &Call,
+        refusal: Refusal,
+        record: &Record,
+        (now, asked): (Timestamp, Duration),
+    ) -> Win {
         let original = original(record);
         if record.fingerprint.version() != call.fingerprint.version() {
             // Written by another version of us: whether the requests are the same cannot be told.
@@ -275,7 +281,7 @@ impl Shared {
                 original,
                 first_used: record.created,
             },
-            Refusal::Replay => return self.replay(record, now),
+            Refusal::Replay => return self.replay(record, now, asked),
             Refusal::NotRetained => match &record.state {
                 State::Done { answer: Answer::Tombstone(tombstone), .. } => Refused::NotRetained {
                     status: tombstone.status,
@@ -297,14 +303,16 @@ impl Shared {
         Win::Refused(refused)
     }
 
-    fn replay(&self, record: &Record, now: Timestamp) -> Win {
+    fn replay(&self, record: &Record, now: Timestamp, asked: Duration) -> Win {
         let State::Done { at, expires, answer: Answer::Kept(saved), .. } = &record.state else {
             return Win::Refused(Refused::Damaged);
         };
         let Some(saved) = self.opened(record, saved) else {
             return Win::Refused(Refused::Damaged);
         };
-        self.finished.keep(record, &saved, (now, self.uptime.elapsed()));
+        // Counted from the question and not from the answer, which may have been long under way:
+        // so the store's clock, as memory reckons it, is never behind the real one (I27).
+        self.finished.keep(record, &saved, (now, asked));
         Win::Replayed(Box::new(Replayed {
             saved,
             source: Source::Record,

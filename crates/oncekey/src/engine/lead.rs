@@ -60,10 +60,12 @@ impl<T: Send + 'static> Leader<T> {
                 self.run_unprotected(work).await;
             }
             Win::Refused(refused) => {
-                let settled = match &refused {
-                    // The others have waited less, and may wait on.
-                    Refused::InProgress { .. } | Refused::Accepted { .. } => Settled::AskAgain,
-                    refused => Settled::Refused(refused.clone()),
+                // Who has waited less may wait on; what else stands in the way stands there for all.
+                let waits_on =
+                    matches!(refused, Refused::InProgress { .. } | Refused::Accepted { .. });
+                let settled = match waits_on {
+                    true => Settled::AskAgain,
+                    false => Settled::Refused(refused.clone()),
                 };
                 self.end(settled, Reply::Refused(refused));
             }

@@ -47,7 +47,7 @@ impl Suspicion {
         if answered.saturating_sub(asked) > TOLERATED / 4 {
             return;
         }
-        let offset = store.micros().saturating_sub(micros(answered));
+        let offset = store.micros().saturating_sub(micros(asked));
         let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let (shortest, longest) = seen.leases.unwrap_or((lease, lease));
         let shortest = shortest.min(lease);

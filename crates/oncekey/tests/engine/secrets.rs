@@ -9,17 +9,12 @@ use oncekey::core::saved::NotKept;
 use oncekey::core::{Answer, Headers, Policy, Saved, State, Store};
 use oncekey::engine::{Attempt, Finish, KeyRing, Ran, Recorded, Refused, Reply};
 
-use crate::scene::Scene;
+use crate::scene::{Scene, key_bytes};
 
 const CANARY: &str = "4242-4242-4242-4242";
 
-/// Something that looks like a key, another one for each seed.
-fn key(seed: u8) -> [u8; 32] {
-    std::array::from_fn(|place| u8::try_from(place).unwrap().wrapping_mul(37) ^ seed)
-}
-
 fn ring() -> KeyRing {
-    KeyRing::new("k1", &key(1)).unwrap()
+    KeyRing::new("k1", &key_bytes(1)).unwrap()
 }
 
 fn encrypted(policy: Policy, ring: KeyRing) -> Scene {
@@ -79,8 +74,8 @@ async fn a_lost_key_means_no_replay_and_no_second_run() {
     assert!(matches!(ask(&scene, "k").await, Reply::Ran(_)));
     let mut rotated = scene.clone();
     let store = Arc::clone(&scene.store) as Arc<dyn Store>;
-    let new = KeyRing::new("k2", &key(2)).unwrap();
-    let both = new.clone().with_old("k1", &key(1)).unwrap();
+    let new = KeyRing::new("k2", &key_bytes(2)).unwrap();
+    let both = new.clone().with_old("k1", &key_bytes(1)).unwrap();
     rotated.engine = scene.node(Arc::clone(&store)).encryption(both).build().unwrap();
     assert!(matches!(ask(&rotated, "k").await, Reply::Replayed(_)));
     rotated.engine = scene.node(store).encryption(new).build().unwrap();

@@ -99,6 +99,14 @@ impl FolderLock {
     }
 }
 
+impl Drop for FolderLock {
+    /// Lets go by hand. Closing the file is not enough: if another thread is just starting a
+    /// process, that one has a copy of the open file until it runs its own program.
+    fn drop(&mut self) {
+        let _ = flock(&self.file, FlockOperation::Unlock);
+    }
+}
+
 /// Whether this open file is the one of this name, or was deleted, moved or replaced meanwhile.
 pub(super) fn is_at(path: &Path, file: &File) -> bool {
     match (stat(path), fstat(file)) {

@@ -5,8 +5,8 @@ use oncekey_core::{Claimed, ErrorKind, Grant, Lease, StoreError, Write};
 use rusqlite::Connection;
 
 use super::error::{Failure, from_sqlite};
+use super::op::{Op, Reply};
 use super::verbs;
-use super::writer::{Op, Reply};
 
 /// Commits a change that harms nobody: a fence that nobody gets. One that changes nothing at all
 /// would write nothing.
@@ -28,7 +28,7 @@ pub(super) fn found_out(
     let happened = match (op, &reply) {
         // Whether a repeated claim has extended its lease cannot be told from its owner token.
         (Op::Claim(_), Ok(Reply::Claimed(Claimed::Won { grant: Grant::Again, .. })))
-        | (Op::Piece { .. } | Op::Renew(..) | Op::Purge(_), Ok(_)) => {
+        | (Op::Piece { .. } | Op::Renew(..) | Op::Purge(_) | Op::Erase(_), Ok(_)) => {
             return Err(ambiguous(cause));
         }
         (Op::Claim(_), Ok(Reply::Claimed(Claimed::Won { lease, .. }))) => {
@@ -51,6 +51,7 @@ pub(super) fn found_out(
             Op::Piece { .. }
             | Op::Renew(..)
             | Op::Purge(_)
+            | Op::Erase(_)
             | Op::Claim(_)
             | Op::Send(_)
             | Op::Complete(..)

@@ -34,8 +34,8 @@ pub(super) fn list(
     let sql = format!("{LIST}{} AND r.id < ?2 ORDER BY r.id DESC LIMIT ?3", conditions.sql(4));
     // One more than asked for tells whether there is another page.
     let more = i64::try_from(limit + 1).unwrap_or(i64::MAX);
-    let now = now.micros();
-    let mut values: Vec<&dyn ToSql> = vec![&now, &below, &more];
+    let at = now.micros();
+    let mut values: Vec<&dyn ToSql> = vec![&at, &below, &more];
     values.extend(conditions.values());
     let mut statement = connection.prepare_cached(&sql)?;
     let mut rows = statement.query(&*values)?;
@@ -49,7 +49,7 @@ pub(super) fn list(
     let next = (found.len() > limit && limit > 0)
         .then(|| Cursor(found[limit - 1].0.to_be_bytes().to_vec()));
     let summaries = found.into_iter().take(limit).map(|(_, summary)| summary).collect();
-    Ok(Listing { summaries, next })
+    Ok(Listing { summaries, next, now })
 }
 
 pub(super) fn count(

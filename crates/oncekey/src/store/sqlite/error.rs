@@ -21,6 +21,9 @@ pub(super) enum Failure {
          start oncekey again"
     )]
     Moved,
+    /// The log was emptied, but the disk may not know yet.
+    #[error("the disk of the database file reports an error")]
+    Unsynced,
 }
 
 impl Failure {
@@ -28,7 +31,7 @@ impl Failure {
     pub(super) fn is_about_one_record(&self) -> bool {
         match self {
             Self::Damaged(_) | Self::NewerFormat(_) => true,
-            Self::Sqlite(_) | Self::Moved => false,
+            Self::Sqlite(_) | Self::Moved | Self::Unsynced => false,
         }
     }
 }
@@ -37,7 +40,9 @@ impl From<Failure> for StoreError {
     fn from(failure: Failure) -> Self {
         match failure {
             Failure::Sqlite(error) => from_sqlite(error),
-            Failure::Moved => Self::new(ErrorKind::Unavailable, failure.to_string()),
+            Failure::Moved | Failure::Unsynced => {
+                Self::new(ErrorKind::Unavailable, failure.to_string())
+            }
             Failure::Damaged(_) | Failure::NewerFormat(_) => {
                 Self::new(ErrorKind::Corrupt, failure.to_string())
             }
@@ -92,6 +97,14 @@ pub(super) fn read_only() -> StoreError {
         ErrorKind::Unavailable,
         "the database file cannot be written: check its owner and permissions, and those of its \
          folder",
+    )
+}
+
+/// A record is blank, but its bytes are still in the log.
+pub(super) fn still_in_the_log(why: &str) -> StoreError {
+    StoreError::new(
+        ErrorKind::Ambiguous,
+        format!("the record is blank, but its bytes are still in the log ({why}): erase it again"),
     )
 }
 

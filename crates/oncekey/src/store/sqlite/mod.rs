@@ -20,9 +20,13 @@
 
 mod aftermath;
 mod browse;
+mod erase;
 mod error;
+mod job;
 mod known;
+mod log;
 mod network;
+mod op;
 mod place;
 mod purge;
 mod queue;
@@ -30,6 +34,7 @@ mod reader;
 mod row;
 mod schema;
 mod settle;
+mod transaction;
 mod verbs;
 mod watch;
 mod writer;
@@ -44,19 +49,20 @@ use oncekey_core::record::Text;
 use oncekey_core::store::Purged;
 use oncekey_core::wake::{Feed, Hub, Wake};
 use oncekey_core::{
-    Answer, Claim, Claimed, Clock, Completion, Decision, KeyId, Lease, Record, Refusal, Renewal,
-    State, Store, StoreError, Timestamp, Write, decide,
+    Answer, Claim, Claimed, Clock, Completion, Decision, Erase, Erased, KeyId, Lease, Record,
+    Refusal, Renewal, State, Store, StoreError, Timestamp, Write, decide,
 };
 
 pub use self::schema::{Placement, migration_sql};
 
 use self::known::Known;
+use self::op::{Op, Reply};
 use self::reader::Readers;
 use self::row::Found;
 use self::settle::Sweep;
 use self::verbs::{PreparedClaim, PreparedCompletion};
 use self::watch::Watcher;
-use self::writer::{Op, Reply, Writer};
+use self::writer::Writer;
 use crate::clock::SystemClock;
 
 /// Bodies above this size are written in pieces of this size, each in a transaction that it
@@ -146,10 +152,8 @@ impl SqliteStore {
     }
 
     async fn write(&self, op: Op) -> Result<Write, StoreError> {
-        match self.writer.ask(op).await? {
-            Reply::Wrote(write) => Ok(write),
-            Reply::Claimed(_) | Reply::Renewed(_) | Reply::Purged(_) => unreachable!("{WRONG}"),
-        }
+        let Reply::Wrote(write) = self.writer.ask(op).await? else { unreachable!("{WRONG}") };
+        Ok(write)
     }
 
     /// Reads a record where the caller is. If its body is in pieces, they are left where they are.
@@ -215,17 +219,15 @@ impl Store for SqliteStore {
             }
         }
         self.known.note(&claim.id);
-        match self.writer.ask(Op::Claim(Box::new(PreparedClaim::new(claim)))).await? {
-            Reply::Claimed(claimed) => Ok(claimed),
-            Reply::Wrote(_) | Reply::Renewed(_) | Reply::Purged(_) => unreachable!("{WRONG}"),
-        }
+        let op = Op::Claim(Box::new(PreparedClaim::new(claim)));
+        let Reply::Claimed(claimed) = self.writer.ask(op).await? else { unreachable!("{WRONG}") };
+        Ok(claimed)
     }
 
     async fn renew(&self, leases: &[Lease], span: Duration) -> Result<Vec<Renewal>, StoreError> {
-        match self.writer.ask(Op::Renew(leases.to_vec(), span)).await? {
-            Reply::Renewed(renewals) => Ok(renewals),
-            Reply::Claimed(_) | Reply::Wrote(_) | Reply::Purged(_) => unreachable!("{WRONG}"),
-        }
+        let op = Op::Renew(leases.to_vec(), span);
+        let Reply::Renewed(renewals) = self.writer.ask(op).await? else { unreachable!("{WRONG}") };
+        Ok(renewals)
     }
 
     async fn send(&self, lease: &Lease) -> Result<Write, StoreError> {
@@ -234,11 +236,21 @@ impl Store for SqliteStore {
 
     async fn complete(&self, lease: &Lease, completion: &Completion) -> Result<Write, StoreError> {
         completion.check()?;
-        let Some(pieces) = self.write_pieces(lease, completion).await? else {
-            return Ok(Write::Fenced);
-        };
-        let prepared = PreparedCompletion::new(lease, completion, pieces);
-        self.write(Op::Complete(*lease, Box::new(prepared))).await
+        loop {
+            let Some(pieces) = self.write_pieces(lease, completion).await? else {
+                return Ok(Write::Fenced);
+            };
+            let prepared = PreparedCompletion::new(lease, completion, pieces);
+            let op = Op::Complete(*lease, Box::new(prepared));
+            match self.writer.ask(op).await? {
+                Reply::Wrote(write) => return Ok(write),
+                // Once more for every erasure that comes in between.
+                Reply::PiecesGone => {}
+                Reply::Claimed(_) | Reply::Renewed(_) | Reply::Purged(_) | Reply::Erased(_) => {
+                    unreachable!("{WRONG}")
+                }
+            }
+        }
     }
 
     async fn release(&self, lease: &Lease) -> Result<Write, StoreError> {
@@ -262,11 +274,10 @@ impl Store for SqliteStore {
         let mut purged = Purged::default();
         while purged.total() < limit {
             let slice = PURGE_SLICE.min(limit - purged.total());
-            let Purged { forgotten, stripped } = match self.writer.ask(Op::Purge(slice)).await? {
-                Reply::Purged(purged) => purged,
-                Reply::Claimed(_) | Reply::Wrote(_) | Reply::Renewed(_) => {
-                    unreachable!("{WRONG}")
-                }
+            let Reply::Purged(Purged { forgotten, stripped }) =
+                self.writer.ask(Op::Purge(slice)).await?
+            else {
+                unreachable!("{WRONG}")
             };
             purged.forgotten += forgotten;
             purged.stripped += stripped;
@@ -282,8 +293,11 @@ impl Store for SqliteStore {
 impl Browse for SqliteStore {
     async fn list(&self, filter: &Filter, page: &Page) -> Result<Listing, StoreError> {
         browse::check_cursor(page)?;
-        let (filter, page, now) = (filter.clone(), page.clone(), self.clock.now());
-        self.readers.run(move |connection| browse::list(connection, &filter, &page, now)).await
+        let (filter, page, clock) = (filter.clone(), page.clone(), Arc::clone(&self.clock));
+        // The clock is read when the list is, or a little earlier: whoever waited for a turn would
+        // be told a time that is over.
+        let list = move |connection: &_| browse::list(connection, &filter, &page, clock.now());
+        self.readers.run(list).await
     }
 
     async fn count(&self, filter: &Filter, cap: usize) -> Result<Count, StoreError> {
@@ -297,6 +311,20 @@ impl Browse for SqliteStore {
     }
 }
 
+/// `Ok` means that the content is in none of the store's files any more: not in the database file,
+/// whose pages are overwritten with zeros, and not in the write-ahead log, which is emptied. If
+/// another connection goes on reading for more than five seconds, the log cannot be emptied, and the
+/// call ends with [`Ambiguous`](oncekey_core::ErrorKind::Ambiguous): the record is blank, and asking
+/// again empties the log. The exceptions are in `docs/explanation/sqlite-store.md`.
+#[async_trait]
+impl Erase for SqliteStore {
+    async fn erase(&self, id: &KeyId) -> Result<Erased, StoreError> {
+        let op = Op::Erase(*id);
+        let Reply::Erased(erased) = self.writer.ask(op).await? else { unreachable!("{WRONG}") };
+        Ok(erased)
+    }
+}
+
 #[async_trait]
 impl Wake for SqliteStore {
     async fn watch(&self) -> Result<Box<dyn Feed>, StoreError> {
@@ -306,7 +334,7 @@ impl Wake for SqliteStore {
     }
 }
 
-/// The writer answers every operation in kind; another reply would be a bug in this module.
+/// Another reply would be a bug in this module.
 const WRONG: &str = "the writer answers every operation in kind";
 
 fn is_forgotten(record: &Record, now: Timestamp) -> bool {

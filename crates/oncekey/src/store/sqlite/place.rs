@@ -32,6 +32,11 @@ impl Place {
         Self { file, log, file_id, log_id }
     }
 
+    /// The write-ahead log.
+    pub(super) fn log(&self) -> &Path {
+        &self.log
+    }
+
     /// Checks that file and log are the ones that were opened.
     pub(super) fn check(&self) -> Result<(), Failure> {
         self.check_file()?;

@@ -47,7 +47,7 @@ pub(super) fn purge(
             let seal = Seal::of_answer(&lease, &outcome, &stands);
             let columns = params![row, reason.code(), seal.as_bytes()];
             connection.prepare_cached(STRIP)?.execute(columns)?;
-            connection.prepare_cached(FORGET_PIECES)?.execute([row])?;
+            forget_pieces(connection, row)?;
             purged.stripped += 1;
         }
     }
@@ -117,6 +117,11 @@ pub(super) fn forget(
 /// Removes the answer of a record and the pieces of its body.
 pub(super) fn forget_answer(connection: &Connection, row: i64) -> Result<(), Failure> {
     connection.prepare_cached(FORGET_ANSWER)?.execute([row])?;
+    forget_pieces(connection, row)
+}
+
+/// Removes the pieces of all bodies that were ever written for a record.
+pub(super) fn forget_pieces(connection: &Connection, row: i64) -> Result<(), Failure> {
     connection.prepare_cached(FORGET_PIECES)?.execute([row])?;
     Ok(())
 }

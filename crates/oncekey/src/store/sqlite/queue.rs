@@ -21,6 +21,8 @@ pub(super) struct Exit<T>(Arc<Queue<T>>);
 /// How long the thread waits for more than there is.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Patience {
+    /// How long it waits for the first, if not for ever.
+    pub(super) first: Option<Duration>,
     /// With so many it waits no longer.
     pub(super) expected: usize,
     /// If nobody comes for so long, nobody else will.
@@ -80,16 +82,28 @@ impl<T> Exit<T> {
     }
 
     /// Waits until there is something, and then as long as `patience` says for more. Moves it to
-    /// the end of `waiting`. Returns false when there is nothing and never will be.
+    /// the end of `waiting`. Returns false when there is nothing and never will be; true with
+    /// nothing if it waits for the first no longer.
     pub(super) fn gather(&self, waiting: &mut VecDeque<T>, patience: Patience) -> bool {
-        let Patience { expected, lull, longest } = patience;
+        let Patience { first, expected, lull, longest } = patience;
+        let since = Stopwatch::start();
         let mut state = self.0.lock();
         while waiting.is_empty() && state.items.is_empty() {
             if state.is_closed {
                 return false;
             }
             state.wanted = 1;
-            state = self.0.enough.wait(state).unwrap_or_else(PoisonError::into_inner);
+            let Some(first) = first else {
+                state = self.0.enough.wait(state).unwrap_or_else(PoisonError::into_inner);
+                continue;
+            };
+            let left = first.saturating_sub(since.elapsed());
+            if left.is_zero() {
+                state.wanted = usize::MAX;
+                return true;
+            }
+            let waited = self.0.enough.wait_timeout(state, left);
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
         waiting.append(&mut state.items);
         let watch = Stopwatch::start();
@@ -136,7 +150,7 @@ mod tests {
         let (entrance, exit) = queue();
         let thread = std::thread::spawn(move || {
             let mut waiting = VecDeque::new();
-            let patience = Patience { expected: 3, lull: LONG, longest: LONG };
+            let patience = Patience { first: None, expected: 3, lull: LONG, longest: LONG };
             assert!(exit.gather(&mut waiting, patience));
             waiting
         });
@@ -151,7 +165,20 @@ mod tests {
         let (entrance, exit) = queue();
         assert!(entrance.put(1));
         let mut waiting = VecDeque::new();
-        assert!(exit.gather(&mut waiting, Patience { expected: 1, lull: LONG, longest: LONG }));
+        let patience = Patience { first: None, expected: 1, lull: LONG, longest: LONG };
+        assert!(exit.gather(&mut waiting, patience));
+        assert_eq!(waiting, [1]);
+    }
+
+    #[test]
+    fn nobody_comes_and_the_thread_goes_on() {
+        let (entrance, exit) = queue::<u8>();
+        let mut waiting = VecDeque::new();
+        let patience = Patience { first: Some(Duration::from_micros(1)), ..Patience::default() };
+        assert!(exit.gather(&mut waiting, patience));
+        assert!(waiting.is_empty());
+        assert!(entrance.put(1));
+        assert!(exit.gather(&mut waiting, patience));
         assert_eq!(waiting, [1]);
     }
 
@@ -160,7 +187,8 @@ mod tests {
         let (entrance, exit) = queue();
         assert!(entrance.put(1));
         let mut waiting = VecDeque::new();
-        let patience = Patience { expected: 64, lull: Duration::from_micros(1), longest: LONG };
+        let lull = Duration::from_micros(1);
+        let patience = Patience { first: None, expected: 64, lull, longest: LONG };
         assert!(exit.gather(&mut waiting, patience));
         assert_eq!(waiting, [1]);
     }
@@ -171,7 +199,8 @@ mod tests {
         assert!(entrance.put(1));
         drop(entrance);
         let mut waiting = VecDeque::new();
-        assert!(exit.gather(&mut waiting, Patience { expected: 2, lull: LONG, longest: LONG }));
+        let patience = Patience { first: None, expected: 2, lull: LONG, longest: LONG };
+        assert!(exit.gather(&mut waiting, patience));
         assert_eq!(waiting.pop_front(), Some(1));
         assert!(!exit.gather(&mut waiting, Patience::default()));
     }

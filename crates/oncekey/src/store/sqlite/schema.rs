@@ -17,7 +17,7 @@ pub(super) const OLDEST_SQLITE: i32 = 3_051_003;
 
 /// How long a connection waits for another process to finish its transaction. A batch takes
 /// milliseconds; five seconds means that the other process is stuck, and the caller is told.
-const BUSY: Duration = Duration::from_secs(5);
+pub(super) const BUSY: Duration = Duration::from_secs(5);
 
 /// How long the write-ahead log may get, in pages of 4 KiB, before it is written back: enough that
 /// a page is written once for many changes, little enough that readers find their pages quickly
@@ -214,6 +214,13 @@ fn set_up_writer(connection: &Connection) -> rusqlite::Result<()> {
     // 64 MiB of pages: the small key map and the newest rows fit many times over.
     connection.pragma_update(None, "cache_size", -65_536)?;
     connection.pragma_update(None, "temp_store", "memory")?;
+    // What is deleted is overwritten with zeros, always and not only by an erasure: SQLite moves rows
+    // from page to page and would leave copies behind that an erasure does not know of. A claim costs
+    // the same, a completion 1 to 2 % more, a purge 9 to 25 %.
+    connection.pragma_update(None, "secure_delete", true)?;
+    // Whoever may run is decided on this connection, and a damaged page of a key map must not look
+    // like an absent key. Pages are checked when they are read from the file, not when they are used.
+    connection.pragma_update(None, "cell_size_check", true)?;
     keep_statements(connection)
 }
 
@@ -242,6 +249,10 @@ fn check_pragmas(connection: &Connection) -> Result<(), StoreError> {
     let synchronous = read("synchronous")?;
     if synchronous != "2" {
         return Err(unsuitable(format!("synchronous is {synchronous} and must be 2 (FULL)")));
+    }
+    let secure_delete = read("secure_delete")?;
+    if secure_delete != "1" {
+        return Err(unsuitable(format!("secure_delete is {secure_delete} and must be 1 (ON)")));
     }
     Ok(())
 }

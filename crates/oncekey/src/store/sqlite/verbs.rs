@@ -63,6 +63,9 @@ const PUT_PIECE: &str = "
     INSERT INTO oncekey_pieces (record, outcome, part, bytes) VALUES (?1, ?2, ?3, ?4)
     ON CONFLICT (record, outcome, part) DO UPDATE SET bytes = excluded.bytes";
 
+const COUNT_PIECES: &str = "
+    SELECT count(*) FROM oncekey_pieces WHERE record = ?1 AND outcome = ?2 AND part < ?3";
+
 const GET_PIECES: &str = "
     SELECT bytes FROM oncekey_pieces WHERE record = ?1 AND outcome = ?2 AND part < ?3
     ORDER BY part";
@@ -87,6 +90,16 @@ pub(super) struct PreparedCompletion {
     /// Empty if the body was written beforehand, in so many pieces.
     body: Bytes,
     pieces: u32,
+}
+
+/// What came of a completion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Completed {
+    /// It was applied or fenced.
+    Wrote(Write),
+    /// It could have been applied, but the record was erased meanwhile, and the pieces of its body
+    /// with it. They must be written again.
+    PiecesGone,
 }
 
 impl PreparedClaim {
@@ -224,27 +237,38 @@ pub(super) fn complete(
     lease: &Lease,
     prepared: &PreparedCompletion,
     now: Timestamp,
-) -> Result<Write, Failure> {
-    write(connection, lease, Act::Complete(prepared.outcome), |row| {
-        let (retention, linger) = prepared.spans;
-        let Times { at, expires, forget } = Times::of(retention, linger, lease.fence, now);
-        let done = StateKind::Done.code();
-        connection.prepare_cached(SET_STATE)?.execute(params![row, done, at.micros()])?;
-        connection.prepare_cached(COMPLETE)?.execute(params![
-            row,
-            expires.micros(),
-            forget.micros(),
-            expires.micros(),
-            prepared.status,
-            prepared.not_kept,
-            prepared.outcome.as_bytes(),
-            prepared.seal.as_bytes(),
-            prepared.headers,
-            prepared.pieces,
-            &*prepared.body,
-        ])?;
-        Ok(())
-    })
+) -> Result<Completed, Failure> {
+    let row = match judged(connection, lease, Act::Complete(prepared.outcome))? {
+        (Judgement::Apply, row) => row,
+        (Judgement::Already, _) => return Ok(Completed::Wrote(Write::Applied)),
+        (Judgement::Fenced, _) => return Ok(Completed::Wrote(Write::Fenced)),
+    };
+    if prepared.pieces > 0 {
+        let whole = params![row, prepared.outcome.as_bytes(), prepared.pieces];
+        let count: u32 =
+            connection.prepare_cached(COUNT_PIECES)?.query_row(whole, |found| found.get(0))?;
+        if count != prepared.pieces {
+            return Ok(Completed::PiecesGone);
+        }
+    }
+    let (retention, linger) = prepared.spans;
+    let Times { at, expires, forget } = Times::of(retention, linger, lease.fence, now);
+    let done = StateKind::Done.code();
+    connection.prepare_cached(SET_STATE)?.execute(params![row, done, at.micros()])?;
+    connection.prepare_cached(COMPLETE)?.execute(params![
+        row,
+        expires.micros(),
+        forget.micros(),
+        expires.micros(),
+        prepared.status,
+        prepared.not_kept,
+        prepared.outcome.as_bytes(),
+        prepared.seal.as_bytes(),
+        prepared.headers,
+        prepared.pieces,
+        &*prepared.body,
+    ])?;
+    Ok(Completed::Wrote(Write::Applied))
 }
 
 /// Writes a piece of a large body before its completion. Judged like the completion itself, so

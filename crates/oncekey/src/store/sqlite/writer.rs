@@ -17,68 +17,43 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use oncekey_core::saved::Outcome;
-use oncekey_core::store::Purged;
 use oncekey_core::wake::Hub;
-use oncekey_core::{
-    Claimed, Clock, ErrorKind, KeyId, Lease, Renewal, StoreError, Timestamp, Write,
-};
+use oncekey_core::{Clock, Erased, ErrorKind, StoreError};
 use rusqlite::Connection;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::sync::{Semaphore, oneshot};
 
 use super::aftermath;
-use super::error::{Failure, closed, from_sqlite};
+use super::error::{closed, from_sqlite, still_in_the_log};
+use super::job::{Job, MOST_OPERATIONS, answer, answer_all, take_batch};
+use super::log::{self, Emptied};
+use super::op::{Op, Reply};
 use super::place::Place;
-use super::purge;
 use super::queue::{Entrance, Exit, Patience, queue};
 use super::schema::{self, Placement};
-use super::settle::{self, Ledger, Sweep};
-use super::verbs::{self, PreparedClaim, PreparedCompletion};
+use super::settle::{self, Sweep};
+use super::transaction::{Broken, Rollback, begin, commit};
 use crate::clock::Stopwatch;
 
 /// Operations that may wait or be under way in one lane. Beyond it callers wait for a place, so
 /// memory stays bounded. Eight times the batch: the queue never runs dry behind a commit.
 const LANE: usize = 2_048;
-/// The most operations in one transaction: at about 20 µs each, 5 ms of holding the write lock.
-const MOST_OPERATIONS: usize = 256;
-/// The most bytes of bodies in one transaction, so that large answers do not delay the claims
-/// behind them by more than a few milliseconds.
-const MOST_BYTES: usize = 512 * 1024;
 /// If none of the callers that were just answered comes back for so long, nobody else is waited
 /// for. A caller that has more to do is back within microseconds.
 const LULL: Duration = Duration::from_micros(150);
+
+/// How long callers have the writer to themselves before it tries again to empty the log: ten times
+/// as long as a try keeps them out.
+const BETWEEN_TRIES: Duration = Duration::from_millis(100);
 
 /// After how many operations the length of the log is looked at: about one page each, so the log
 /// overshoots by an eighth at most.
 const LOOK_EVERY: usize = 1_000;
 
-/// What a caller wants done.
-#[derive(Debug)]
-pub(super) enum Op {
-    Claim(Box<PreparedClaim>),
-    Renew(Vec<Lease>, Duration),
-    Send(Lease),
-    Piece { lease: Lease, outcome: Outcome, part: u32, bytes: bytes::Bytes },
-    Complete(Lease, Box<PreparedCompletion>),
-    Release(Lease),
-    Unknown(Lease),
-    Purge(usize),
-}
-
-/// What it gets.
-#[derive(Debug)]
-pub(super) enum Reply {
-    Claimed(Claimed),
-    Renewed(Vec<Renewal>),
-    Wrote(Write),
-    Purged(Purged),
-}
-
 /// The callers' end of the queue. Dropping it stops the thread once everything queued is done.
 #[derive(Debug)]
 pub(super) struct Writer {
     queue: Option<Entrance<Job>>,
-    /// Claims and purges queue here …
+    /// Claims, purges and erasures queue here …
     claims: Arc<Semaphore>,
     /// … and everything that ends or keeps an attempt here, so that a storm of claims can never
     /// keep renewals and completions out.
@@ -86,12 +61,11 @@ pub(super) struct Writer {
     thread: Option<JoinHandle<()>>,
 }
 
-#[derive(Debug)]
-struct Job {
-    op: Op,
-    reply: oneshot::Sender<Result<Reply, StoreError>>,
-    /// Given back when the job is answered, not when it is taken from the queue.
-    _place: OwnedSemaphorePermit,
+/// An erasure that waits for the log to be emptied.
+struct Unclear {
+    job: Job,
+    said: Erased,
+    since: Stopwatch,
 }
 
 /// The thread's end.
@@ -107,6 +81,10 @@ struct Thread {
     sweep: Sweep,
     /// Operations since the length of the log was looked at.
     unlooked: usize,
+    /// Erasures that are committed, while what they erased is still in the log.
+    unclear: Vec<Unclear>,
+    /// How long ago it was tried in vain to empty the log.
+    tried: Option<Stopwatch>,
     /// How a transaction is committed. A field, so that a test can make it fail in every way.
     commit: fn(&Connection) -> rusqlite::Result<()>,
 }
@@ -130,6 +108,8 @@ impl Writer {
             connection,
             sweep,
             unlooked: 0,
+            unclear: Vec::new(),
+            tried: None,
             commit,
         })
     }
@@ -157,7 +137,7 @@ impl Writer {
     /// Dropped before the operation is queued, nothing happens; dropped later, it happens anyway.
     pub(super) async fn ask(&self, op: Op) -> Result<Reply, StoreError> {
         let lane = match op {
-            Op::Claim(_) | Op::Purge(_) => &self.claims,
+            Op::Claim(_) | Op::Purge(_) | Op::Erase(_) => &self.claims,
             Op::Renew(..)
             | Op::Send(_)
             | Op::Piece { .. }
@@ -168,7 +148,7 @@ impl Writer {
         let place = Arc::clone(lane).acquire_owned().await.map_err(|_| closed())?;
         let (reply, answer) = oneshot::channel();
         let queue = self.queue.as_ref().ok_or_else(closed)?;
-        if !queue.put(Job { op, reply, _place: place }) {
+        if !queue.put(Job::new(op, reply, place)) {
             return Err(StoreError::new(
                 ErrorKind::Unavailable,
                 "the writer of the database file has died: start the process again",
@@ -199,7 +179,9 @@ impl Thread {
             let batch = take_batch(&mut waiting);
             let done = batch.len();
             let watch = Stopwatch::start();
-            if let Err(Stuck { unanswered, error }) = self.serve(batch) {
+            if done > 0
+                && let Err(Stuck { unanswered, error }) = self.serve(batch)
+            {
                 // Whoever queued behind it would wait as long, to hear the same. They are taken
                 // before anybody is answered: who comes later may find that it works again.
                 jobs.take(&mut waiting);
@@ -212,8 +194,10 @@ impl Thread {
             // callers from falling into two groups that take turns, each with its own commit.
             jobs.take(&mut waiting);
             let expected = (done + waiting.len()).min(MOST_OPERATIONS);
-            patience = Patience { expected, lull: LULL, longest };
             self.checkpoint(done);
+            self.clear();
+            let first = (!self.unclear.is_empty()).then_some(BETWEEN_TRIES);
+            patience = Patience { first, expected, lull: LULL, longest };
         }
     }
 
@@ -225,15 +209,36 @@ impl Thread {
             return;
         }
         self.unlooked = 0;
-        let Some(connection) = &self.connection else { return };
-        // A checkpoint that fails or is held up by a reader is tried again soon, and nothing
-        // depends on it: the log is as durable as the file.
-        let frames = |mode: &str| -> rusqlite::Result<i64> {
-            let pragma = format!("PRAGMA wal_checkpoint({mode})");
-            connection.prepare_cached(&pragma)?.query_row([], |row| row.get(1))
+        if let Some(connection) = &self.connection {
+            log::write_back(connection);
+        }
+    }
+
+    /// Empties the log and answers those who wait for it, or tells them that it cannot be.
+    fn clear(&mut self) {
+        let is_soon = self.tried.is_some_and(|tried| tried.elapsed() < BETWEEN_TRIES);
+        if self.unclear.is_empty() || is_soon {
+            return;
+        }
+        let emptied = match &self.connection {
+            Some(connection) => log::empty(connection, self.place.log()),
+            None => Ok(Emptied::HeldUp),
         };
-        if frames("NOOP").is_ok_and(|frames| frames >= schema::CHECKPOINT_AT) {
-            drop(frames("PASSIVE"));
+        let why = match emptied {
+            Ok(Emptied::Yes) => {
+                self.tried = None;
+                for Unclear { job, said, .. } in self.unclear.drain(..) {
+                    drop(job.reply.send(Ok(Reply::Erased(said))));
+                }
+                return;
+            }
+            Ok(Emptied::HeldUp) => "somebody has been reading for too long".to_owned(),
+            Err(failure) => StoreError::from(failure).to_string(),
+        };
+        self.tried = Some(Stopwatch::start());
+        let over = |unclear: &mut Unclear| unclear.since.elapsed() >= schema::BUSY;
+        for Unclear { job, .. } in self.unclear.extract_if(.., over) {
+            drop(job.reply.send(Err(still_in_the_log(&why))));
         }
     }
 
@@ -246,7 +251,7 @@ impl Thread {
         match self.transact(&connection, &batch) {
             Ok(replies) => {
                 self.connection = Some(connection);
-                answer(batch, replies);
+                self.answer(batch, replies);
             }
             Err(Broken::ForAll(failure)) => {
                 self.keep(connection);
@@ -277,6 +282,18 @@ impl Thread {
         Ok(())
     }
 
+    /// Answers a batch that was committed. Erasures are answered when the log is empty.
+    fn answer(&mut self, batch: Vec<Job>, replies: Vec<Result<Reply, StoreError>>) {
+        for (job, reply) in batch.into_iter().zip(replies) {
+            if let Ok(Reply::Erased(said)) = reply {
+                self.unclear.push(Unclear { job, said, since: Stopwatch::start() });
+            } else {
+                // A caller that has gone away does not need its reply.
+                drop(job.reply.send(reply));
+            }
+        }
+    }
+
     /// Goes on with a connection after a rollback, unless the rollback has failed.
     fn keep(&mut self, connection: Connection) {
         self.connection = connection.is_autocommit().then_some(connection);
@@ -297,16 +314,16 @@ impl Thread {
         batch: &[Job],
     ) -> Result<Vec<Result<Reply, StoreError>>, Broken> {
         begin(connection).map_err(|error| Broken::ForAll(error.into()))?;
-        let rollback = Rollback(connection);
+        let rollback = Rollback::of(connection);
         let before = settle::read_ledger(connection)?;
         let mut ledger = before;
         let now = self.clock.now();
         let mut replies = Vec::with_capacity(batch.len());
         let mut finished = Vec::new();
         for job in batch {
-            match apply(connection, &job.op, &mut ledger, now) {
+            match job.op.apply(connection, &mut ledger, now) {
                 Ok(reply) => {
-                    finished.extend(finished_by(&job.op, &reply));
+                    finished.extend(job.op.finished_by(&reply));
                     replies.push(Ok(reply));
                 }
                 Err(failure) if failure.is_about_one_record() => replies.push(Err(failure.into())),
@@ -359,118 +376,6 @@ impl Thread {
 struct Stuck {
     unanswered: Vec<Job>,
     error: StoreError,
-}
-
-/// Why a transaction did not go through.
-enum Broken {
-    /// It could not begin, or must not be committed, whatever was asked for: nothing has changed,
-    /// and each operation alone would fail in the same way.
-    ForAll(Failure),
-    /// Something failed while there was still something to roll back: nothing has changed.
-    BeforeCommit(Failure),
-    /// The commit itself failed: anything may have changed.
-    AtCommit { error: rusqlite::Error, replies: Vec<Result<Reply, StoreError>> },
-}
-
-impl<E: Into<Failure>> From<E> for Broken {
-    fn from(error: E) -> Self {
-        Self::BeforeCommit(error.into())
-    }
-}
-
-/// Rolls back on every way out but the good one. A failed rollback means that SQLite has rolled
-/// back by itself.
-struct Rollback<'c>(&'c Connection);
-
-impl Rollback<'_> {
-    fn disarm(self) {
-        std::mem::forget(self);
-    }
-}
-
-impl Drop for Rollback<'_> {
-    fn drop(&mut self) {
-        drop(self.0.execute_batch("ROLLBACK"));
-    }
-}
-
-fn take_batch(waiting: &mut VecDeque<Job>) -> Vec<Job> {
-    let mut bytes = 0;
-    let mut count = 0;
-    for job in waiting.iter().take(MOST_OPERATIONS) {
-        bytes += size_of_op(&job.op);
-        if count > 0 && bytes > MOST_BYTES {
-            break;
-        }
-        count += 1;
-    }
-    waiting.drain(..count).collect()
-}
-
-fn size_of_op(op: &Op) -> usize {
-    match op {
-        Op::Piece { bytes, .. } => bytes.len(),
-        Op::Complete(_, prepared) => prepared.inline_size(),
-        Op::Claim(_) | Op::Send(_) | Op::Release(_) | Op::Unknown(_) => 0,
-        Op::Renew(leases, _) => leases.len(),
-        Op::Purge(limit) => *limit,
-    }
-}
-
-fn apply(
-    connection: &Connection,
-    op: &Op,
-    ledger: &mut Ledger,
-    now: Timestamp,
-) -> Result<Reply, Failure> {
-    match op {
-        Op::Claim(claim) => verbs::claim(connection, claim, ledger, now).map(Reply::Claimed),
-        Op::Renew(leases, span) => verbs::renew(connection, leases, *span, now).map(Reply::Renewed),
-        Op::Send(lease) => verbs::send(connection, lease).map(Reply::Wrote),
-        Op::Piece { lease, outcome, part, bytes } => {
-            verbs::piece(connection, lease, *outcome, *part, bytes).map(Reply::Wrote)
-        }
-        Op::Complete(lease, completion) => {
-            verbs::complete(connection, lease, completion, now).map(Reply::Wrote)
-        }
-        Op::Release(lease) => verbs::release(connection, lease, ledger).map(Reply::Wrote),
-        Op::Unknown(lease) => verbs::unknown(connection, lease, now).map(Reply::Wrote),
-        Op::Purge(limit) => purge::purge(connection, *limit, ledger, now).map(Reply::Purged),
-    }
-}
-
-/// The key that stopped running by this operation, if one did.
-fn finished_by(op: &Op, reply: &Reply) -> Option<KeyId> {
-    match (op, reply) {
-        (
-            Op::Complete(lease, _) | Op::Release(lease) | Op::Unknown(lease),
-            Reply::Wrote(Write::Applied),
-        ) => Some(lease.id),
-        _ => None,
-    }
-}
-
-fn answer(batch: Vec<Job>, replies: Vec<Result<Reply, StoreError>>) {
-    debug_assert_eq!(batch.len(), replies.len(), "every caller gets its own reply");
-    for (job, reply) in batch.into_iter().zip(replies) {
-        // A caller that has gone away does not need its reply.
-        drop(job.reply.send(reply));
-    }
-}
-
-/// Tells everybody the same.
-fn answer_all(batch: Vec<Job>, error: &StoreError) {
-    let copy = || StoreError::new(error.kind(), error.to_string());
-    let replies = batch.iter().map(|_| Err(copy())).collect();
-    answer(batch, replies);
-}
-
-fn begin(connection: &Connection) -> rusqlite::Result<()> {
-    connection.prepare_cached("BEGIN IMMEDIATE")?.execute([]).map(drop)
-}
-
-fn commit(connection: &Connection) -> rusqlite::Result<()> {
-    connection.prepare_cached("COMMIT")?.execute([]).map(drop)
 }
 
 #[cfg(test)]

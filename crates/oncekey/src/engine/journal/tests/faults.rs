@@ -176,11 +176,14 @@ async fn a_full_disk_refuses_and_keeps_what_it_has() {
     let disk = Faulty::default();
     let (journal, _) = open_faulty(folder.path(), &disk);
     journal.append(&entry(4)).await.unwrap();
+    let length = || std::fs::metadata(folder.path().join("journal")).unwrap().len();
+    let before = length();
     disk.fail_always(&[(Step::Write, StorageFull)]);
     for number in 10..14 {
         let error = journal.append(&entry(number)).await.unwrap_err();
         assert!(matches!(error, JournalError::DiskFull(_)), "{error}");
         assert_eq!(error.to_string(), "the disk of the journal is full: free some space");
+        assert_eq!(length(), before, "half a frame is taken back");
     }
     assert!(!disk.asked().contains(&Step::Create), "a copy would need even more space");
     disk.heal();

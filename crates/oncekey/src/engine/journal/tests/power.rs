@@ -174,7 +174,10 @@ async fn live(folder: &Path, disk: &Mortal, told: &mut Told, first: u64) {
     for life in 0..3 {
         let settings = Settings { limit: LIMIT, tidy_after: Duration::ZERO };
         let opened = Journal::open_with(folder, settings, disk.clone(), entropy());
-        let Ok((journal, found)) = opened else { return };
+        let (journal, found) = match opened {
+            Ok(opened) => opened,
+            Err(error) => return assert!(disk.is_dead(), "{error}"),
+        };
         for (mark, entry) in found {
             let number = number_of(&entry);
             if number % 3 == life % 3 {

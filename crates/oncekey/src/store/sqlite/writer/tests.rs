@@ -5,11 +5,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use oncekey_core::saved::{Headers, Saved};
 use oncekey_core::{
-    Answer, Claim, Class, Completion, Fingerprint, Grant, ManualClock, Origin, Owner, Places, Sent,
-    StateKind,
+    Answer, Claim, Claimed, Class, Completion, Fingerprint, Grant, KeyId, Lease, ManualClock,
+    Origin, Owner, Places, Sent, StateKind, Timestamp, Write,
 };
 use rusqlite::ffi;
 
+use super::super::verbs::{self, PreparedClaim, PreparedCompletion};
 use super::*;
 
 /// A writer whose commits go through `commit`.
@@ -25,6 +26,8 @@ fn writer(path: &Path, commit: fn(&Connection) -> rusqlite::Result<()>) -> Write
         connection: Some(connection),
         sweep: Sweep::default(),
         unlooked: 0,
+        unclear: Vec::new(),
+        tried: None,
         commit,
     })
     .unwrap()
@@ -78,10 +81,12 @@ async fn five_leases(path: &Path) -> Vec<Lease> {
     for number in 1..=5 {
         match writer.ask(claim(number)).await.unwrap() {
             Reply::Claimed(Claimed::Won { lease, .. }) => leases.push(lease),
-            other
-            @ (Reply::Claimed(_) | Reply::Renewed(_) | Reply::Wrote(_) | Reply::Purged(_)) => {
-                panic!("a fresh key is granted: {other:?}")
-            }
+            other @ (Reply::Claimed(_)
+            | Reply::Renewed(_)
+            | Reply::Wrote(_)
+            | Reply::PiecesGone
+            | Reply::Purged(_)
+            | Reply::Erased(_)) => panic!("a fresh key is granted: {other:?}"),
         }
     }
     leases
@@ -130,9 +135,12 @@ async fn a_commit_that_failed_but_took_effect_is_recognised_by_the_owner_tokens(
     assert_eq!(renewal.kind(), ErrorKind::Ambiguous, "a failed renewal is no lost lease");
     match replies.remove(0).unwrap() {
         Reply::Claimed(Claimed::Won { grant: Grant::Fresh, .. }) => {}
-        other @ (Reply::Claimed(_) | Reply::Renewed(_) | Reply::Wrote(_) | Reply::Purged(_)) => {
-            panic!("the claim is there and must be recognised: {other:?}")
-        }
+        other @ (Reply::Claimed(_)
+        | Reply::Renewed(_)
+        | Reply::Wrote(_)
+        | Reply::PiecesGone
+        | Reply::Purged(_)
+        | Reply::Erased(_)) => panic!("the claim is there and must be recognised: {other:?}"),
     }
     for reply in replies {
         assert!(matches!(reply, Ok(Reply::Wrote(Write::Applied))), "{reply:?}");
@@ -212,6 +220,64 @@ async fn a_failed_commit_on_a_file_that_cannot_be_read_is_ambiguous_until_it_can
     std::fs::rename(folder.with_extension("away"), &folder).unwrap();
     let again = writer.ask(claim(1)).await.unwrap();
     assert!(matches!(again, Reply::Claimed(Claimed::Won { grant: Grant::Again, .. })), "{again:?}");
+}
+
+/// I55: nobody is told that something is erased unless it is. Asking again tells.
+#[tokio::test]
+async fn an_erasure_whose_commit_failed_is_ambiguous_and_can_be_asked_for_again() {
+    for failing in [fails_after_effect, fails_without_effect] {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x.db");
+        let leases = five_leases(&path).await;
+        let broken = writer(&path, failing);
+        let error = broken.ask(Op::Erase(leases[0].id)).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Ambiguous, "{error}");
+        drop(broken);
+        let sound = writer(&path, commit);
+        let again = sound.ask(Op::Erase(leases[0].id)).await.unwrap();
+        assert!(matches!(again, Reply::Erased(Erased::Unfinished)), "{again:?}");
+    }
+}
+
+/// I12: a completion never refers to pieces that an erasure has taken away.
+#[tokio::test]
+async fn a_completion_whose_pieces_were_erased_is_told_so_and_changes_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("x.db");
+    let leases = five_leases(&path).await;
+    let lease = leases[0];
+    let writer = writer(&path, commit);
+    let body = bytes::Bytes::from("in two pieces");
+    let saved = Saved { status: 201, headers: Headers::new(), body: body.clone() };
+    let (answer, span) = (Answer::Kept(saved), Duration::from_secs(60));
+    let outcome = answer.outcome();
+    let completion = Completion { answer, retention: span, linger: span };
+    let piece = |part: u32| {
+        let bytes = if part == 0 { body.slice(..6) } else { body.slice(6..) };
+        Op::Piece { lease, outcome, part, bytes }
+    };
+    let complete =
+        || Op::Complete(lease, Box::new(PreparedCompletion::new(&lease, &completion, 2)));
+    let kind = || {
+        let connection = schema::open_reader(&path).unwrap();
+        verbs::find(&connection, &lease.id).unwrap().unwrap().record.state.kind()
+    };
+    for erased_after in [0, 1] {
+        for part in 0..=1 {
+            assert!(matches!(writer.ask(piece(part)).await, Ok(Reply::Wrote(Write::Applied))));
+            if part == erased_after {
+                writer.ask(Op::Erase(lease.id)).await.unwrap();
+            }
+        }
+        let reply = writer.ask(complete()).await.unwrap();
+        assert!(matches!(reply, Reply::PiecesGone), "erased after {erased_after}: {reply:?}");
+        assert_eq!(kind(), StateKind::Running);
+    }
+    for part in 0..=1 {
+        writer.ask(piece(part)).await.unwrap();
+    }
+    assert!(matches!(writer.ask(complete()).await, Ok(Reply::Wrote(Write::Applied))));
+    assert_eq!(kind(), StateKind::Done);
 }
 
 #[tokio::test]

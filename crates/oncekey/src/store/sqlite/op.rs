@@ -1,0 +1,98 @@
+//! What callers want done, and what they get.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use oncekey_core::saved::Outcome;
+use oncekey_core::store::Purged;
+use oncekey_core::{Claimed, Erased, KeyId, Lease, Renewal, Timestamp, Write};
+use rusqlite::Connection;
+
+use super::error::Failure;
+use super::settle::Ledger;
+use super::verbs::{self, Completed, PreparedClaim, PreparedCompletion};
+use super::{erase, purge};
+
+/// What a caller wants done.
+#[derive(Debug)]
+pub(super) enum Op {
+    Claim(Box<PreparedClaim>),
+    Renew(Vec<Lease>, Duration),
+    Send(Lease),
+    Piece { lease: Lease, outcome: Outcome, part: u32, bytes: Bytes },
+    Complete(Lease, Box<PreparedCompletion>),
+    Release(Lease),
+    Unknown(Lease),
+    Purge(usize),
+    Erase(KeyId),
+}
+
+/// What it gets.
+#[derive(Debug)]
+pub(super) enum Reply {
+    Claimed(Claimed),
+    Renewed(Vec<Renewal>),
+    Wrote(Write),
+    /// The pieces of a completion are not there any more. It has changed nothing.
+    PiecesGone,
+    Purged(Purged),
+    Erased(Erased),
+}
+
+impl Op {
+    /// Does it, inside a transaction.
+    pub(super) fn apply(
+        &self,
+        connection: &Connection,
+        ledger: &mut Ledger,
+        now: Timestamp,
+    ) -> Result<Reply, Failure> {
+        match self {
+            Self::Claim(claim) => verbs::claim(connection, claim, ledger, now).map(Reply::Claimed),
+            Self::Renew(leases, span) => {
+                verbs::renew(connection, leases, *span, now).map(Reply::Renewed)
+            }
+            Self::Send(lease) => verbs::send(connection, lease).map(Reply::Wrote),
+            Self::Piece { lease, outcome, part, bytes } => {
+                verbs::piece(connection, lease, *outcome, *part, bytes).map(Reply::Wrote)
+            }
+            Self::Complete(lease, completion) => {
+                verbs::complete(connection, lease, completion, now).map(|completed| match completed
+                {
+                    Completed::Wrote(write) => Reply::Wrote(write),
+                    Completed::PiecesGone => Reply::PiecesGone,
+                })
+            }
+            Self::Release(lease) => verbs::release(connection, lease, ledger).map(Reply::Wrote),
+            Self::Unknown(lease) => verbs::unknown(connection, lease, now).map(Reply::Wrote),
+            Self::Purge(limit) => purge::purge(connection, *limit, ledger, now).map(Reply::Purged),
+            Self::Erase(id) => erase::erase(connection, id, ledger, now).map(Reply::Erased),
+        }
+    }
+
+    /// Roughly how many bytes it adds to a transaction.
+    pub(super) fn size(&self) -> usize {
+        match self {
+            Self::Piece { bytes, .. } => bytes.len(),
+            Self::Complete(_, prepared) => prepared.inline_size(),
+            Self::Claim(_)
+            | Self::Send(_)
+            | Self::Release(_)
+            | Self::Unknown(_)
+            | Self::Erase(_) => 0,
+            Self::Renew(leases, _) => leases.len(),
+            Self::Purge(limit) => *limit,
+        }
+    }
+
+    /// The key that stopped running by this operation, if one did.
+    pub(super) fn finished_by(&self, reply: &Reply) -> Option<KeyId> {
+        match (self, reply) {
+            (
+                Self::Complete(lease, _) | Self::Release(lease) | Self::Unknown(lease),
+                Reply::Wrote(Write::Applied),
+            ) => Some(lease.id),
+            _ => None,
+        }
+    }
+}
