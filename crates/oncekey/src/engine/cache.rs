@@ -30,8 +30,18 @@ pub(super) struct Entry {
     saved: Saved,
     at: Timestamp,
     expires: Timestamp,
-    /// The store's clock when this was read, and the uptime at that moment.
-    read: (Timestamp, Duration),
+    read: Read,
+}
+
+/// When something was read from the store.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Read {
+    /// The store's clock at that moment.
+    pub(super) store: Timestamp,
+    /// The uptime, no later than that moment.
+    pub(super) uptime: Duration,
+    /// How often the store's clock had been seen to step.
+    pub(super) steps: u64,
 }
 
 #[derive(Clone, Debug)]
@@ -53,20 +63,20 @@ impl Finished {
         Self((bytes > 0).then(|| Cache::with_weighter(entries, bytes, Weight)))
     }
 
-    /// What is known about a key at `now`, by uptime.
-    pub(super) fn find(&self, id: &KeyId, now: Duration) -> Option<Arc<Entry>> {
+    /// What is known about a key at `now`, by uptime, when the store's clock has been seen to step
+    /// `steps` times.
+    pub(super) fn find(&self, id: &KeyId, now: Duration, steps: u64) -> Option<Arc<Entry>> {
         let cache = self.0.as_ref()?;
         let entry = cache.get(id)?;
-        if entry.is_good(now) {
+        if entry.is_good(now, steps) {
             return Some(entry);
         }
         cache.remove(id);
         None
     }
 
-    /// Keeps the answer `saved` of `record`, which was read when the store's clock showed `read.0`
-    /// and the uptime was `read.1`.
-    pub(super) fn keep(&self, record: &Record, saved: &Saved, read: (Timestamp, Duration)) {
+    /// Keeps the answer `saved` of `record`.
+    pub(super) fn keep(&self, record: &Record, saved: &Saved, read: Read) {
         let Some(cache) = &self.0 else { return };
         let State::Done { at, expires, answer: Answer::Kept(_), .. } = &record.state else {
             return;
@@ -114,13 +124,15 @@ impl Entry {
         }
     }
 
-    fn is_good(&self, now: Duration) -> bool {
-        now.saturating_sub(self.read.1) < LONGEST && self.store_time(now) < self.expires
+    fn is_good(&self, now: Duration, steps: u64) -> bool {
+        let is_recent = now.saturating_sub(self.read.uptime) < LONGEST;
+        // After a step the times of the record mean something else: the store has to be asked.
+        is_recent && steps == self.read.steps && self.store_time(now) < self.expires
     }
 
     /// What the store's clock shows, as far as it kept step.
     fn store_time(&self, now: Duration) -> Timestamp {
-        self.read.0.after(now.saturating_sub(self.read.1))
+        self.read.store.after(now.saturating_sub(self.read.uptime))
     }
 
     fn weight(&self) -> u64 {
@@ -146,24 +158,25 @@ mod tests {
 
     use super::*;
 
-    const READ: (Timestamp, Duration) = (Timestamp::from_micros(1_000_000_000), Duration::ZERO);
+    const READ: Read =
+        Read { store: Timestamp::from_micros(1_000_000_000), uptime: Duration::ZERO, steps: 0 };
 
     fn record(number: u8, body: usize, lives: Duration) -> (Record, Saved) {
         let saved =
             Saved { status: 201, headers: Headers::new(), body: Bytes::from(vec![0; body]) };
         let answer = Answer::Kept(saved.clone());
-        let expires = READ.0.after(lives);
+        let expires = READ.store.after(lives);
         let record = Record {
             id: KeyId::from_bytes([number; 32]),
-            fence: Fence::next(None, READ.0),
+            fence: Fence::next(None, READ.store),
             owner: Owner::from_bytes([1; 16]),
             fingerprint: Fingerprint::from_parts(1, [number; 32]),
             class: Class::Once,
-            created: READ.0,
+            created: READ.store,
             origin: Origin { request: "req_1".into(), ..Origin::default() },
             places: Places::default(),
             state: State::Done {
-                at: READ.0,
+                at: READ.store,
                 expires,
                 forget: expires,
                 outcome: answer.outcome(),
@@ -179,11 +192,21 @@ mod tests {
         let cache = Finished::new(1 << 20);
         let (record, saved) = record(1, 10, Duration::from_secs(5));
         cache.keep(&record, &saved, READ);
-        let replay = cache.find(&record.id, Duration::from_secs(4)).unwrap();
+        let replay = cache.find(&record.id, Duration::from_secs(4), 0).unwrap();
         let replay = replay.replay(Duration::from_secs(4));
         assert_eq!((replay.age, replay.ttl), (Duration::from_secs(4), Duration::from_secs(1)));
         assert_eq!(replay.saved, saved);
-        assert!(cache.find(&record.id, Duration::from_secs(5)).is_none());
+        assert!(cache.find(&record.id, Duration::from_secs(5), 0).is_none());
+    }
+
+    /// I27: after a step of the store's clock nobody knows here what has expired.
+    #[test]
+    fn an_answer_is_asked_for_anew_after_a_step_of_the_clock() {
+        let cache = Finished::new(1 << 20);
+        let (record, saved) = record(1, 10, Duration::from_secs(86_400));
+        cache.keep(&record, &saved, READ);
+        assert!(cache.find(&record.id, Duration::ZERO, 0).is_some());
+        assert!(cache.find(&record.id, Duration::ZERO, 1).is_none());
     }
 
     #[test]
@@ -191,7 +214,7 @@ mod tests {
         let cache = Finished::new(1 << 20);
         let (record, saved) = record(1, 10, Duration::from_secs(86_400));
         cache.keep(&record, &saved, READ);
-        assert!(cache.find(&record.id, LONGEST).is_none());
+        assert!(cache.find(&record.id, LONGEST, 0).is_none());
     }
 
     /// I43: what is kept is bounded, and no single answer pushes out everything else.
@@ -206,7 +229,7 @@ mod tests {
         assert!(held <= 1 << 20, "{held}");
         let (large, saved) = record(255, 100_000, Duration::from_secs(60));
         cache.keep(&large, &saved, READ);
-        assert!(cache.find(&large.id, Duration::ZERO).is_none());
+        assert!(cache.find(&large.id, Duration::ZERO, 0).is_none());
     }
 
     #[test]
@@ -215,7 +238,7 @@ mod tests {
         let (record, saved) = record(1, 10, Duration::from_secs(60));
         cache.keep(&record, &saved, READ);
         cache.forget(&record.id);
-        assert!(cache.find(&record.id, Duration::ZERO).is_none());
-        assert!(Finished::new(0).find(&record.id, Duration::ZERO).is_none());
+        assert!(cache.find(&record.id, Duration::ZERO, 0).is_none());
+        assert!(Finished::new(0).find(&record.id, Duration::ZERO, 0).is_none());
     }
 }

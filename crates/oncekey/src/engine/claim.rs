@@ -11,7 +11,7 @@ use oncekey_core::{
 };
 
 use super::attempt::{Grip, Held};
-use super::cache::original;
+use super::cache::{Read, original};
 use super::gate::Admission;
 use super::reply::{Refused, Replayed, Source, Unavailable};
 use super::resolve::Probed;
@@ -145,7 +145,9 @@ impl Shared {
             match self.store.claim(claim).await {
                 Ok(claimed) => {
                     self.health.answered();
-                    self.look_at_clock(&claimed, claim, asked);
+                    let (answered, lease) = (self.uptime.elapsed(), Some(claim.lease));
+                    let store = store_time(&claimed, claim.lease);
+                    self.suspicion.look(store, asked, answered, lease);
                     return Asked::Answered { claimed, asked };
                 }
                 Err(error) => match error.kind() {
@@ -168,12 +170,6 @@ impl Shared {
             pause *= 2;
         }
         self.down(claim, in_doubt, SOONEST)
-    }
-
-    /// Compares the store's clock, as it shows in the answer to a claim, with ours.
-    pub(super) fn look_at_clock(&self, claimed: &Claimed, claim: &Claim, asked: Duration) {
-        let store = store_time(claimed, claim.lease);
-        self.suspicion.look(store, asked, self.uptime.elapsed(), claim.lease);
     }
 
     /// The store cannot be asked. What may have been claimed nevertheless is given back later.
@@ -312,7 +308,8 @@ impl Shared {
         };
         // Counted from the question and not from the answer, which may have been long under way:
         // so the store's clock, as memory reckons it, is never behind the real one (I27).
-        self.finished.keep(record, &saved, (now, asked));
+        let read = Read { store: now, uptime: asked, steps: self.suspicion.steps() };
+        self.finished.keep(record, &saved, read);
         Win::Replayed(Box::new(Replayed {
             saved,
             source: Source::Record,
@@ -360,7 +357,7 @@ pub(super) fn come_back_after(age: Duration) -> Duration {
 }
 
 /// The store's clock at the decision.
-fn store_time(claimed: &Claimed, lease: Duration) -> Timestamp {
+pub(super) fn store_time(claimed: &Claimed, lease: Duration) -> Timestamp {
     match claimed {
         Claimed::Won { lease: won, .. } => won.until.before(lease),
         Claimed::Lost { now, .. } => *now,

@@ -174,7 +174,8 @@ impl Beat {
         match (renewal, &held.grip) {
             (Renewal::Until(until), Some(grip)) => {
                 grip.renewed(asked);
-                self.suspicion.look(until.before(span), asked, self.uptime.elapsed(), span);
+                let answered = self.uptime.elapsed();
+                self.suspicion.look(until.before(span), asked, answered, Some(span));
             }
             // Work that ended meanwhile is not running under its lease either; it has let go.
             (Renewal::Lost, Some(grip)) => {

@@ -198,7 +198,7 @@ impl Engine {
 impl Shared {
     /// Answers from what was read a moment ago.
     fn answer_from_memory<T>(&self, call: &Call, id: &KeyId, now: Duration) -> Option<Reply<T>> {
-        let entry = self.finished.find(id, now)?;
+        let entry = self.finished.find(id, now, self.suspicion.steps())?;
         if entry.fingerprint == call.fingerprint {
             return Some(Reply::Replayed(entry.replay(now)));
         }

@@ -6,15 +6,19 @@
 //! taken over for as long as a lease lasts: by then every living owner has renewed under the new
 //! time.
 
-use std::sync::Mutex;
-use std::sync::PoisonError;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use oncekey_core::Timestamp;
+use oncekey_core::policy::DEFAULT_LEASE;
 
 /// Compares the store's clock with the local uptime.
 #[derive(Debug, Default)]
-pub(super) struct Suspicion(Mutex<Seen>);
+pub(super) struct Suspicion {
+    seen: Mutex<Seen>,
+    steps: AtomicU64,
+}
 
 #[derive(Debug, Default)]
 struct Seen {
@@ -35,31 +39,33 @@ pub(super) const NO_TAKEOVER: Duration = Duration::from_secs(10 * 365 * 24 * 60 
 
 impl Suspicion {
     /// Takes a look at the store's clock: it showed `store` at some moment between `asked` and
-    /// `answered`.
+    /// `answered`, to somebody who asked for this lease, if for any.
     pub(super) fn look(
         &self,
         store: Timestamp,
         asked: Duration,
         answered: Duration,
-        lease: Duration,
+        lease: Option<Duration>,
     ) {
         // A slow answer says too little about the moment at which the clock was read.
         if answered.saturating_sub(asked) > TOLERATED / 4 {
             return;
         }
         let offset = store.micros().saturating_sub(micros(asked));
-        let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let (shortest, longest) = seen.leases.unwrap_or((lease, lease));
-        let shortest = shortest.min(lease);
-        seen.leases = Some((shortest, longest.max(lease)));
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(lease) = lease {
+            let (shortest, longest) = seen.leases.unwrap_or((lease, lease));
+            seen.leases = Some((shortest.min(lease), longest.max(lease)));
+        }
         if let Some(before) = seen.offset {
             let parted = Duration::from_micros(offset.abs_diff(before));
-            if parted > TOLERATED.max(shortest / 4) {
+            if parted > TOLERATED.max(seen.leases().0 / 4) {
                 tracing::warn!(
                     parted_seconds = parted.as_secs_f64(),
                     "the store's clock stepped: no lease is taken over for a while"
                 );
                 seen.parted = Some(answered);
+                self.steps.fetch_add(1, Ordering::Release);
             }
         }
         seen.offset = Some(offset);
@@ -67,19 +73,29 @@ impl Suspicion {
 
     /// What the store's clock shows at `now`, if it kept step since it was last seen.
     pub(super) fn store_time(&self, now: Duration) -> Option<Timestamp> {
-        let seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         seen.offset.map(|offset| Timestamp::from_micros(offset.saturating_add(micros(now))))
+    }
+
+    /// How often the clock has stepped. What was reckoned before a step is worth nothing after it.
+    pub(super) fn steps(&self) -> u64 {
+        self.steps.load(Ordering::Acquire)
     }
 
     /// The grace that a claim should carry at `now` instead of `grace`.
     pub(super) fn grace(&self, grace: Duration, now: Duration) -> Duration {
-        let seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        match (seen.parted, seen.leases) {
-            (Some(parted), Some((_, longest))) if now < parted.saturating_add(longest) => {
-                NO_TAKEOVER
-            }
-            (Some(_) | None, _) => grace,
+        let seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        match seen.parted {
+            Some(parted) if now < parted.saturating_add(seen.leases().1) => NO_TAKEOVER,
+            Some(_) | None => grace,
         }
+    }
+}
+
+impl Seen {
+    /// A node that has only swept so far knows no lease, and takes the usual one for it.
+    fn leases(&self) -> (Duration, Duration) {
+        self.leases.unwrap_or((DEFAULT_LEASE, DEFAULT_LEASE))
     }
 }
 
@@ -107,7 +123,7 @@ mod tests {
         let suspicion = Suspicion::default();
         for second in 0..100 {
             let (now, store) = (up(second), at(1_000_000 + i64::try_from(second).unwrap()));
-            suspicion.look(store, now, now, LEASE);
+            suspicion.look(store, now, now, Some(LEASE));
             assert_eq!(suspicion.grace(GRACE, now), GRACE);
         }
     }
@@ -117,10 +133,10 @@ mod tests {
     fn a_clock_that_steps_stops_takeovers_for_a_lease() {
         for step in [3_600, -3_600] {
             let suspicion = Suspicion::default();
-            suspicion.look(at(1_000_000), up(10), up(10), LEASE);
-            suspicion.look(at(1_000_001 + step), up(11), up(11), LEASE);
+            suspicion.look(at(1_000_000), up(10), up(10), Some(LEASE));
+            suspicion.look(at(1_000_001 + step), up(11), up(11), Some(LEASE));
             assert_eq!(suspicion.grace(GRACE, up(12)), NO_TAKEOVER);
-            suspicion.look(at(1_000_002 + step), up(12), up(12), LEASE);
+            suspicion.look(at(1_000_002 + step), up(12), up(12), Some(LEASE));
             assert_eq!(suspicion.grace(GRACE, up(40)), NO_TAKEOVER);
             assert_eq!(suspicion.grace(GRACE, up(41)), GRACE);
         }
@@ -133,10 +149,10 @@ mod tests {
         let long = Duration::from_secs(3_600);
         for (first, second) in [(LEASE, long), (long, LEASE)] {
             let suspicion = Suspicion::default();
-            suspicion.look(at(1_000_000), up(10), up(10), first);
-            suspicion.look(at(1_000_001), up(11), up(11), second);
+            suspicion.look(at(1_000_000), up(10), up(10), Some(first));
+            suspicion.look(at(1_000_001), up(11), up(11), Some(second));
             // Ten minutes: less than a quarter of the long lease, far more than the short one.
-            suspicion.look(at(1_000_602), up(12), up(12), second);
+            suspicion.look(at(1_000_602), up(12), up(12), Some(second));
             assert_eq!(suspicion.grace(GRACE, up(13)), NO_TAKEOVER);
             assert_eq!(suspicion.grace(GRACE, up(3_600)), NO_TAKEOVER);
             assert_eq!(suspicion.grace(GRACE, up(3_612)), GRACE);
@@ -146,9 +162,9 @@ mod tests {
     #[test]
     fn a_slow_answer_is_no_step() {
         let suspicion = Suspicion::default();
-        suspicion.look(at(1_000_000), up(10), up(10), LEASE);
-        suspicion.look(at(1_000_001), up(11), up(31), LEASE);
-        suspicion.look(at(1_000_022), up(32), up(32), LEASE);
+        suspicion.look(at(1_000_000), up(10), up(10), Some(LEASE));
+        suspicion.look(at(1_000_001), up(11), up(31), Some(LEASE));
+        suspicion.look(at(1_000_022), up(32), up(32), Some(LEASE));
         assert_eq!(suspicion.grace(GRACE, up(32)), GRACE);
     }
 }

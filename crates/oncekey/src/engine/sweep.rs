@@ -13,6 +13,7 @@ use oncekey_core::{
     StateKind, StoreError, Write,
 };
 
+use super::claim::store_time;
 use super::resolve::Probed;
 use super::{Engine, Shared};
 
@@ -215,7 +216,9 @@ impl Sweeper {
         }
         let (claim, asked) = (self.claim_like(&record), self.shared.uptime.elapsed());
         let claimed = self.shared.store.claim(&claim).await?;
-        self.shared.look_at_clock(&claimed, &claim, asked);
+        let (store, answered) = (store_time(&claimed, claim.lease), self.shared.uptime.elapsed());
+        // Not our own lease, which nobody renews: the routes' leases say how long a step matters.
+        self.shared.suspicion.look(store, asked, answered, None);
         match claimed {
             Claimed::Won { lease, earlier: Sent::No, .. } => {
                 if self.shared.store.release(&lease).await? == Write::Applied {

@@ -15,3 +15,4 @@ mod review;
 mod runs;
 mod scene;
 mod secrets;
+mod waiting;

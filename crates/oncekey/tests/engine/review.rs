@@ -1,17 +1,20 @@
 //! What a hostile reader of the engine tried.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use oncekey::core::policy::{InFlight, Mark, Retain};
-use oncekey::core::{Answer, Class, ErrorKind, Policy, State, Store};
+use oncekey::core::policy::{Mark, Retain};
+use oncekey::core::{
+    Answer, Class, Clock, ErrorKind, MemoryStore, Policy, State, Store, Timestamp,
+};
 use oncekey::engine::{
     Attempt, Doubt, Drained, Finish, Happened, Looked, NoSend, Probe, Ran, Recorded, Refused,
     Reply, Resolution,
 };
 
 use crate::faults::{Fault, FaultyStore};
-use crate::scene::{Scene, saved};
+use crate::scene::{Scene, SceneClock, saved};
 
 const NONE: Duration = Duration::ZERO;
 const SECOND: Duration = Duration::from_secs(1);
@@ -25,7 +28,7 @@ fn faulty(policy: Policy) -> (Scene, Arc<FaultyStore>) {
 }
 
 /// Another node on the store of a scene.
-fn another_node(scene: &Scene) -> Scene {
+pub(crate) fn another_node(scene: &Scene) -> Scene {
     let engine = scene.node(Arc::clone(&scene.store) as Arc<dyn Store>).build().unwrap();
     Scene { engine, ..scene.clone() }
 }
@@ -117,96 +120,11 @@ async fn a_renewal_that_never_ends_costs_no_lease() {
         for _ in 0..20 {
             tokio::time::sleep(lease / 8).await;
             let record = scene.store.get(&id).await.unwrap().unwrap();
-            let (until, now) = (record.lease().until, oncekey::core::Clock::now(&*scene.clock));
+            let (until, now) = (record.lease().until, scene.clock.now());
             assert!(now < until, "a lease of {lease:?} has lapsed");
         }
         assert!(matches!(asked.await.unwrap(), Reply::Ran(_)));
     }
-}
-
-/// L2: nobody waits longer than the policy says, whether it leads, follows, or both in turn.
-#[tokio::test(start_paused = true)]
-async fn nobody_waits_longer_than_the_policy_says() {
-    let wait = 10 * SECOND;
-    let one = Scene::new(Policy { in_flight: InFlight::Wait(wait), ..Policy::default() });
-    let two = another_node(&one);
-    let running = tokio::spawn(async move { one.ask("k", 1, 201, 60 * SECOND).await });
-    tokio::time::sleep(SECOND).await;
-    let asking: Vec<_> = (0..5)
-        .map(|number| {
-            let two = two.clone();
-            tokio::spawn(async move {
-                tokio::time::sleep(number * SECOND / 100).await;
-                let began = tokio::time::Instant::now();
-                let reply = two.ask("k", 1, 201, NONE).await;
-                let in_progress = matches!(reply, Reply::Refused(Refused::InProgress { .. }));
-                assert!(in_progress, "{reply:?}");
-                began.elapsed()
-            })
-        })
-        .collect();
-    for asked in asking {
-        let waited = asked.await.unwrap();
-        assert!(waited <= wait + SECOND / 10, "{waited:?}");
-    }
-    running.abort();
-}
-
-/// I43: those who wait for keys of other nodes are counted and limited too.
-#[tokio::test(start_paused = true)]
-async fn waits_for_other_nodes_are_limited_in_total() {
-    let one = Scene::new(Policy::default());
-    let mut two = another_node(&one);
-    two.policy.limits.waiters = 3;
-    let keys = ["a", "b", "c", "d", "e"];
-    let running = keys.map(|key| {
-        let one = one.clone();
-        tokio::spawn(async move { one.ask(key, 1, 201, 5 * SECOND).await })
-    });
-    tokio::time::sleep(SECOND).await;
-    let asking = keys.map(|key| {
-        let two = two.clone();
-        tokio::spawn(async move { two.ask(key, 1, 201, NONE).await })
-    });
-    tokio::time::sleep(SECOND).await;
-    assert_eq!(two.engine.load().waiters, 3);
-    let (mut replayed, mut refused) = (0, 0);
-    for asked in asking {
-        match asked.await.unwrap() {
-            Reply::Replayed(_) => replayed += 1,
-            Reply::Refused(Refused::InProgress { .. }) => refused += 1,
-            reply => panic!("{reply:?}"),
-        }
-    }
-    assert_eq!((replayed, refused), (3, 2));
-    assert_eq!(two.engine.load().waiters, 0);
-    for ran in running {
-        assert!(matches!(ran.await.unwrap(), Reply::Ran(_)));
-    }
-}
-
-/// L6: a shutdown is not held up by calls that only wait for another node.
-#[tokio::test(start_paused = true)]
-async fn a_shutdown_does_not_wait_for_those_who_wait() {
-    let one = Scene::new(Policy::default());
-    let mut two = another_node(&one);
-    two.policy.in_flight = InFlight::Wait(Duration::MAX);
-    let running = tokio::spawn({
-        let one = one.clone();
-        async move { one.ask("k", 1, 201, 3_600 * SECOND).await }
-    });
-    tokio::time::sleep(SECOND).await;
-    let waiting = tokio::spawn({
-        let two = two.clone();
-        async move { two.ask("k", 1, 201, NONE).await }
-    });
-    tokio::time::sleep(SECOND).await;
-    let began = tokio::time::Instant::now();
-    assert_eq!(two.engine.shutdown(600 * SECOND).await, Drained::default());
-    assert!(began.elapsed() < SECOND, "{:?}", began.elapsed());
-    let told = waiting.await.unwrap();
-    assert!(matches!(told, Reply::Refused(Refused::InProgress { .. })), "{told:?}");
-    running.abort();
 }
 
 /// Leaves a record behind as a crash before the send would.
@@ -378,6 +296,35 @@ async fn an_answer_that_is_not_recorded_promises_no_replay() {
         Reply::Replayed(replayed) => assert_eq!(replayed.ttl, NONE),
         reply => panic!("{reply:?}"),
     }
+}
+
+/// A clock that can be set apart from the uptime of everybody else.
+#[derive(Debug)]
+struct StoreClock(Arc<SceneClock>, AtomicU64);
+
+impl Clock for StoreClock {
+    fn now(&self) -> Timestamp {
+        self.0.now().after(Duration::from_secs(self.1.load(Ordering::SeqCst)))
+    }
+}
+
+/// I27: a node that has seen the store's clock step forward replays nothing from memory that has
+/// expired by it.
+#[tokio::test(start_paused = true)]
+async fn what_expired_by_a_step_of_the_clock_is_not_replayed() {
+    let mut scene = Scene::new(Policy::default());
+    let clock = Arc::new(StoreClock(Arc::clone(&scene.clock), AtomicU64::new(0)));
+    scene.store = Arc::new(MemoryStore::new(Arc::clone(&clock) as _));
+    scene = another_node(&scene);
+    assert!(matches!(scene.ask("k", 1, 201, NONE).await, Reply::Ran(_)));
+    for _ in 0..2 {
+        assert!(matches!(scene.ask("k", 1, 201, NONE).await, Reply::Replayed(_)));
+    }
+    clock.1.store(2 * scene.policy.retention.as_secs(), Ordering::SeqCst);
+    // Whatever else the node asks shows it the time.
+    assert!(matches!(scene.ask("another", 1, 201, NONE).await, Reply::Ran(_)));
+    let again = scene.ask("k", 1, 201, NONE).await;
+    assert!(matches!(again, Reply::Ran(_)), "{again:?}");
 }
 
 /// I27: what has expired is not shown as an answer, by a node that has just started either.
