@@ -98,6 +98,9 @@ impl Backlog {
     async fn run_once(&self, store: &dyn Store) -> Round {
         let rounds = self.len();
         for _ in 0..rounds {
+            if self.ended.load(Ordering::Acquire) {
+                break;
+            }
             let Some((mark, mut entry)) = self.waiting().front().cloned() else { break };
             let written = match entry.write(store).await {
                 Err(error) if error.kind() == ErrorKind::Rejected => {
