@@ -68,7 +68,10 @@ impl Shared {
             };
             let until = match refusal {
                 Refusal::InProgress(until) => until,
-                Refusal::Unknown if !probed && self.ask_probe(&record).await == Probed::Settled => {
+                Refusal::Unknown
+                    if !probed
+                        && self.ask_probe(&record, &call.policy).await == Probed::Settled =>
+                {
                     probed = true;
                     continue;
                 }
@@ -195,12 +198,17 @@ impl Shared {
         while self.uptime.elapsed().saturating_sub(began) < claim.lease {
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(SOONEST);
-            let Ok(claimed) = self.store.claim(&claim).await else { continue };
-            let Claimed::Won { lease, earlier, .. } = claimed else { return };
-            // With an announced send the mark that is seen may be our own, or an earlier attempt's.
-            let given_back = match earlier {
-                Sent::No => self.store.release(&lease).await,
-                Sent::Yes => self.store.unknown(&lease).await,
+            // Read, not claimed: a claim might take over somebody who is merely late, for nobody.
+            let Ok(found) = self.store.get(&claim.id).await else { continue };
+            let Some(record) = found.filter(|record| record.owner == claim.owner) else { return };
+            let given_back = match (&record.state, claim.class.may_send_again()) {
+                // The mark that is seen may be our own, or an earlier attempt's.
+                (State::Running { sent: Sent::Yes, .. }, true) => {
+                    self.store.unknown(&record.lease()).await
+                }
+                // What was sent before is never taken over in these classes: the mark is our own.
+                (State::Running { .. }, _) => self.store.release(&record.lease()).await,
+                (State::Done { .. } | State::Unknown { .. } | State::Parked { .. }, _) => return,
             };
             if let Ok(Write::Applied | Write::Fenced) = given_back {
                 return;
@@ -240,6 +248,11 @@ impl Shared {
             metrics::counter!("oncekey_takeovers_total", "route" => route).increment(1);
             tracing::info!(fence = %lease.fence, "a key was taken over");
         }
+        let earlier = match (grant, call.policy.class.may_send_again()) {
+            // What was sent before is never taken over in these classes: the mark is our own claim's.
+            (Grant::Again, false) => Sent::No,
+            (Grant::Again, true) | (Grant::Fresh | Grant::Reused | Grant::TakenOver, _) => earlier,
+        };
         let announced = match call.policy.class {
             // Its effects commit with its end or not at all, so there is nothing to announce.
             Class::Tx => Sent::Yes,

@@ -9,8 +9,8 @@ use std::time::Duration;
 use oncekey_core::browse::{Browse, Cursor, Filter, Page};
 use oncekey_core::store::Purged;
 use oncekey_core::{
-    Claim, Claimed, Class, ErrorKind, KeyId, Owner, Record, Refusal, Sent, State, StateKind,
-    StoreError, Write,
+    Claim, Claimed, Class, ErrorKind, KeyId, Owner, Policy, Record, Refusal, Sent, State,
+    StateKind, StoreError, Write,
 };
 
 use super::resolve::Probed;
@@ -239,7 +239,7 @@ impl Sweeper {
         if !matches!(record.state, State::Unknown { .. }) {
             return Ok(());
         }
-        match self.shared.ask_probe(&record).await {
+        match self.shared.ask_probe(&record, &Policy::default()).await {
             Probed::Settled => swept.resolved += 1,
             Probed::AsBefore => swept.in_doubt += 1,
         }

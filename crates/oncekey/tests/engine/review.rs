@@ -3,9 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use oncekey::core::policy::InFlight;
-use oncekey::core::{Class, ErrorKind, Policy, Store};
-use oncekey::engine::{Attempt, Drained, Finish, NoSend, Ran, Recorded, Refused, Reply};
+use oncekey::core::policy::{InFlight, Mark, Retain};
+use oncekey::core::{Answer, Class, ErrorKind, Policy, State, Store};
+use oncekey::engine::{
+    Attempt, Doubt, Drained, Finish, Happened, NoSend, Probe, Ran, Recorded, Refused, Reply,
+    Resolution,
+};
 
 use crate::faults::{Fault, FaultyStore};
 use crate::scene::{Scene, saved};
@@ -241,4 +244,99 @@ async fn a_loop_that_never_runs_again_does_not_panic() {
     tokio::time::sleep(SECOND).await;
     assert!(!reaper.is_finished());
     reaper.abort();
+}
+
+/// A call that got no answer wants the key no more, so it takes it from nobody.
+#[tokio::test(start_paused = true)]
+async fn a_claim_that_was_given_up_takes_nothing_over() {
+    let (scene, store) = faulty(Policy::default());
+    // An owner that is late, because its renewals fail, but alive.
+    let silent = Arc::new(FaultyStore::new(Arc::clone(&scene.store)));
+    silent.fail_all(Some(Fault::Refused(ErrorKind::Unavailable)));
+    let late = scene.node(Arc::clone(&scene.store) as Arc<dyn Store>).heartbeat_store(silent);
+    let late = Scene { engine: late.build().unwrap(), ..scene.clone() };
+    let owner = tokio::spawn(async move {
+        let work = async |attempt: Attempt| {
+            tokio::time::sleep(60 * SECOND).await;
+            Finish::answered(saved(201), attempt.send().await)
+        };
+        late.engine.answer(late.call("k", 1), work).await
+    });
+    tokio::time::sleep(40 * SECOND).await;
+    for _ in 0..4 {
+        store.fail_next("claim", Fault::Refused(ErrorKind::Ambiguous));
+    }
+    let refused = scene.ask("k", 1, 201, NONE).await;
+    assert!(matches!(refused, Reply::Refused(Refused::Unavailable { .. })), "{refused:?}");
+    match owner.await.unwrap() {
+        Reply::Ran(ran) => assert_eq!((ran.value, ran.recorded), (Some(Ok(())), Recorded::Kept)),
+        reply => panic!("{reply:?}"),
+    }
+}
+
+/// I16, L1: under `once` the mark that a lost claim left behind is its own, and says nothing.
+#[tokio::test(start_paused = true)]
+async fn a_mark_of_our_own_lost_claim_does_not_hold_the_key() {
+    let policy = Policy { mark: Mark::WithClaim, ..Policy::default() };
+    let (scene, store) = faulty(policy.clone());
+    for _ in 0..4 {
+        store.fail_next("claim", Fault::AnswerLost);
+    }
+    let refused = scene.ask("k", 1, 201, NONE).await;
+    assert!(matches!(refused, Reply::Refused(Refused::Unavailable { .. })), "{refused:?}");
+    assert!(matches!(scene.ask("k", 1, 201, NONE).await, Reply::Ran(_)), "it was given back");
+
+    let (scene, store) = faulty(policy);
+    store.fail_next("claim", Fault::AnswerLost);
+    let unsent = scene.engine.answer(scene.call("k", 1), async |_| Finish::never_sent(())).await;
+    assert!(matches!(unsent, Reply::Ran(Ran { recorded: Recorded::Released, .. })), "{unsent:?}");
+}
+
+/// F4: a store that refuses to work for a while, as after a failover, does not cost the end of
+/// work that is done.
+#[tokio::test(start_paused = true)]
+async fn an_end_outlives_a_store_that_refuses_to_work() {
+    let (scene, store) = faulty(Policy::default());
+    let refusing = Arc::clone(&store);
+    let work = async move |attempt: Attempt| {
+        attempt.send().await.unwrap();
+        refusing.fail_all(Some(Fault::Refused(ErrorKind::Unsuitable)));
+        Finish::answered(saved(201), ())
+    };
+    let reply = scene.engine.answer(scene.call("k", 1), work).await;
+    assert!(matches!(reply, Reply::Ran(Ran { recorded: Recorded::Unrecorded, .. })), "{reply:?}");
+    store.fail_all(None);
+    tokio::time::sleep(10 * SECOND).await;
+    assert!(matches!(scene.ask("k", 1, 201, NONE).await, Reply::Replayed(_)));
+}
+
+/// A secret that a route does not keep is not kept when a person or a probe says what happened.
+#[tokio::test(start_paused = true)]
+async fn a_resolution_is_kept_as_the_policy_says() {
+    #[derive(Debug)]
+    struct Knows;
+    #[async_trait::async_trait]
+    impl Probe for Knows {
+        async fn did_it_happen(&self, _: &Doubt<'_>) -> Happened {
+            Happened::Yes(saved(201))
+        }
+    }
+    for probed in [false, true] {
+        let mut scene = Scene::new(Policy { retain: Retain::StatusOnly, ..Policy::default() });
+        assert!(matches!(scene.ask("k", 1, 504, NONE).await, Reply::Ran(_)));
+        let id = scene.engine.key_id(&scene.call("k", 1).scope, &scene.call("k", 1).key);
+        if probed {
+            let memory = Arc::clone(&scene.store) as Arc<dyn Store>;
+            scene.engine = scene.node(memory).probe(Arc::new(Knows)).build().unwrap();
+        } else {
+            let resolution = Resolution::Succeeded(saved(201));
+            scene.engine.resolve(&id, resolution, &scene.policy).await.unwrap();
+        }
+        let reply = scene.ask("k", 1, 201, NONE).await;
+        let status_only =
+            matches!(reply, Reply::Refused(Refused::NotRetained { status: Some(201), .. }));
+        assert!(status_only, "{reply:?}");
+        let record = scene.store.get(&id).await.unwrap().unwrap();
+        assert!(matches!(record.state, State::Done { answer: Answer::Tombstone(_), .. }));
+    }
 }

@@ -113,8 +113,7 @@ async fn serve(world: Arc<World>, running: Running, job: Job, patience: Patience
     let by = running.gate.life;
     let call = engine_call(&world, &job);
     let doing = Arc::clone(&world);
-    let answering =
-        running.engine.answer(call, move |attempt| work(doing, job, by, attempt));
+    let answering = running.engine.answer(call, move |attempt| work(doing, job, by, attempt));
     let reply = match patience {
         Patience::Endless => Some(answering.await),
         Patience::Polls(left) => HangsUp { inner: Box::pin(answering), left }.await,
