@@ -1,56 +1,16 @@
 //! What the store is held to, and whether it was met in this run.
 
-use serde_json::{Value, json};
+use oncekey_bench::bars::Bar;
+use oncekey_bench::machine::Machine;
+use oncekey_bench::table::count;
 
 use crate::cells::{Verb, Way};
 use crate::grid::Grid;
 use crate::large_body::LargeBody;
 use crate::large_store::LargeStore;
-use crate::machine::Machine;
-use crate::table::{Table, count};
 
 /// The number of callers at which the store is held to something.
 const CALLERS: usize = 64;
-
-/// One demand.
-#[derive(Debug)]
-pub(crate) struct Bar {
-    what: &'static str,
-    wanted: String,
-    found: String,
-    verdict: Verdict,
-}
-
-/// Whether a demand was met.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
-    Pass,
-    Miss,
-}
-
-impl Bar {
-    fn new(what: &'static str, wanted: impl Into<String>, found: String, is_met: bool) -> Self {
-        let verdict = if is_met { Verdict::Pass } else { Verdict::Miss };
-        Self { what, wanted: wanted.into(), found, verdict }
-    }
-
-    fn at_least(what: &'static str, wanted: f64, found: f64) -> Self {
-        Self::new(what, format!(">= {wanted} x"), format!("{found:.2} x"), found >= wanted)
-    }
-
-    fn at_most(what: &'static str, wanted: f64, found: f64) -> Self {
-        Self::new(what, format!("<= {wanted} x"), format!("{found:.2} x"), found <= wanted)
-    }
-}
-
-impl Verdict {
-    const fn label(self) -> &'static str {
-        match self {
-            Self::Pass => "PASS",
-            Self::Miss => "MISS",
-        }
-    }
-}
 
 /// The demands on what the table holds. Those at a number of callers that was not measured are
 /// left out.
@@ -100,24 +60,4 @@ pub(crate) fn of_large_store(found: &LargeStore, machine: &Machine) -> Vec<Bar> 
             idle <= sync,
         ),
     ]
-}
-
-pub(crate) fn text(bars: &[Bar]) -> String {
-    let mut table = Table::new(&["bar", "wanted", "found", "verdict"]);
-    for Bar { what, wanted, found, verdict } in bars {
-        let line = [*what, wanted, found, verdict.label()];
-        table.add(line.map(str::to_owned).to_vec());
-    }
-    table.text()
-}
-
-pub(crate) fn are_met(bars: &[Bar]) -> bool {
-    bars.iter().all(|bar| bar.verdict == Verdict::Pass)
-}
-
-pub(crate) fn to_json(bars: &[Bar]) -> Value {
-    let all = bars.iter().map(|Bar { what, wanted, found, verdict }| {
-        json!({ "bar": what, "wanted": wanted, "found": found, "verdict": verdict.label() })
-    });
-    all.collect()
 }

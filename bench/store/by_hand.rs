@@ -14,6 +14,7 @@ use oncekey::core::{
 };
 use oncekey::store::sqlite::migration_sql;
 use rusqlite::config::DbConfig;
+use rusqlite::types::Value as SqlValue;
 use rusqlite::{Connection, OpenFlags, params};
 
 use crate::Result;
@@ -307,4 +308,23 @@ fn keep_statements(connection: &Connection) -> rusqlite::Result<()> {
 pub(crate) fn hash_of(id: &KeyId) -> i64 {
     let [a, b, c, d, e, f, g, h, ..] = *id.as_bytes();
     i64::from_be_bytes([a, b, c, d, e, f, g, h])
+}
+
+/// The settings as SQLite reports them back.
+pub(crate) fn pragmas(folder: &Path) -> Result<String> {
+    let path = folder.join("pragmas.db");
+    let by_hand = ByHand::open(&path)?;
+    let names = ["journal_mode", "synchronous", "page_size", "cache_size", "wal_autocheckpoint"];
+    let mut shown = Vec::new();
+    for name in names {
+        let value = by_hand.connection().pragma_query_value(None, name, |row| row.get(0))?;
+        shown.push(match value {
+            SqlValue::Text(word) => format!("{name}={word}"),
+            SqlValue::Integer(number) => format!("{name}={number}"),
+            SqlValue::Null | SqlValue::Real(_) | SqlValue::Blob(_) => format!("{name}=?"),
+        });
+    }
+    drop(by_hand);
+    crate::cells::remove(&path)?;
+    Ok(shown.join(" "))
 }

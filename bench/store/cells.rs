@@ -7,14 +7,14 @@ use std::time::Duration;
 
 use oncekey::core::{Claim, Claimed, Completion, Lease, Refusal, Store as _, Write};
 use oncekey::store::sqlite::SqliteStore;
+use oncekey_bench::clock::Stopwatch;
+use oncekey_bench::stats::Sample;
 use tokio::runtime::Runtime;
 use tokio::sync::Mutex;
 
 use crate::Result;
 use crate::by_hand::{self, ByHand, Held, PreparedClaim, StoredAnswer};
-use crate::clock::Stopwatch;
 use crate::drive::{Next, drive};
-use crate::stats::Sample;
 use crate::work::{self, Work};
 
 /// What is done.

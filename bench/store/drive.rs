@@ -4,10 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use oncekey_bench::clock::Stopwatch;
+use oncekey_bench::stats::Sample;
 use tokio::task::JoinSet;
-
-use crate::clock::Stopwatch;
-use crate::stats::Sample;
 
 /// What a call says about the next one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use oncekey_bench::stats::{self, Sample};
+use oncekey_bench::table::{Table, count, millis};
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
 use crate::cells::{self, Setting, Verb, Way};
-use crate::stats::{self, Sample};
-use crate::table::{Table, count, millis};
 use crate::{Plan, Result};
 
 /// All samples of all cells, in the order of the rounds.

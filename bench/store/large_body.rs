@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use oncekey::core::{Store as _, Write};
 use oncekey::store::sqlite::SqliteStore;
+use oncekey_bench::stats::{self, Sample};
+use oncekey_bench::table::{Table, count, millis};
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 use tokio::time::MissedTickBehavior;
 
 use crate::drive::{Next, drive};
-use crate::stats::{self, Sample};
-use crate::table::{Table, count, millis};
 use crate::work::{self, Work};
 use crate::{Plan, Result, cells};
 

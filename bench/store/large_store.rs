@@ -11,14 +11,14 @@ use std::time::Duration;
 use oncekey::clock::SystemClock;
 use oncekey::core::{Clock as _, KeyId, State, StateKind, Store as _};
 use oncekey::store::sqlite::SqliteStore;
+use oncekey_bench::clock::Stopwatch;
+use oncekey_bench::stats::{self, micros};
+use oncekey_bench::table::{Table, count, millis};
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 
 use crate::by_hand::{ByHand, PreparedClaim, StoredAnswer, hash_of};
-use crate::clock::Stopwatch;
 use crate::drive::{Next, drive};
-use crate::stats::{self, micros};
-use crate::table::{Table, count, millis};
 use crate::work::{self, Work};
 use crate::{Plan, Result, cells};
 

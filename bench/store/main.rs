@@ -15,14 +15,10 @@
 mod bars;
 mod by_hand;
 mod cells;
-mod clock;
 mod drive;
 mod grid;
 mod large_body;
 mod large_store;
-mod machine;
-mod stats;
-mod table;
 mod work;
 
 use std::path::PathBuf;
@@ -30,16 +26,15 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::Parser;
+use oncekey_bench::clock::Stopwatch;
+use oncekey_bench::machine::{self, Machine};
+use oncekey_bench::{Result, bars as report};
 use serde_json::json;
 use tokio::runtime::Runtime;
 
-use crate::clock::Stopwatch;
 use crate::grid::Grid;
 use crate::large_body::LargeBody;
 use crate::large_store::LargeStore;
-use crate::machine::Machine;
-
-type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
 /// Measures the SQLite store beside the raw limit of the disk and of SQLite.
 #[derive(Debug, Parser)]
@@ -102,12 +97,8 @@ fn run(arguments: &Arguments) -> Result<ExitCode> {
     let folder = tempfile::Builder::new().prefix("oncekey-bench-").tempdir_in(&parent)?;
     remove_when_stopped(folder.path().to_owned())?;
     let mut machine = Machine::look(folder.path())?;
-    if machine::is_in_memory(folder.path()) {
-        machine.add("WARNING", "this folder is in memory: a sync costs nothing there".to_owned());
-    }
-    if cfg!(debug_assertions) {
-        machine.add("WARNING", "built without --release: the figures mean nothing".to_owned());
-    }
+    machine.add("sqlite", rusqlite::version().to_owned());
+    machine.add("pragmas", by_hand::pragmas(folder.path())?);
     let plan = plan(arguments, folder.path().to_owned())?;
     let each = plan.span.as_millis();
     machine.add("measured", format!("{} rounds of {each} ms for each figure", plan.rounds));
@@ -136,18 +127,18 @@ fn run(arguments: &Arguments) -> Result<ExitCode> {
     if let Some(found) = &large_store {
         println!("{}", found.text());
     }
-    println!("{}", bars::text(&bars));
+    println!("{}", report::text(&bars));
     if let Some(path) = &arguments.json {
         let everything = json!({
             "machine": machine.to_json(),
             "table": grid.to_json(),
             "large_body": large_body.to_json(),
             "large_store": large_store.map(|found| found.to_json()),
-            "bars": bars::to_json(&bars),
+            "bars": report::to_json(&bars),
         });
         std::fs::write(path, serde_json::to_vec_pretty(&everything)?)?;
     }
-    let missed = arguments.strict && !bars::are_met(&bars);
+    let missed = arguments.strict && !report::are_met(&bars);
     Ok(if missed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 

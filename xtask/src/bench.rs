@@ -13,6 +13,7 @@ const BENCHES: &[(&str, &str, &str)] = &[
         "the fingerprint of a JSON body beside a digest and a parse of it",
         "bench-fingerprint",
     ),
+    ("layer", "what the layer adds to a request, beside the crate idempotent", "bench-layer"),
     ("store", "claims and completions per second of each store", "bench-store"),
 ];
 

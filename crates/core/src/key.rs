@@ -240,6 +240,30 @@ impl Scope {
         &self.0
     }
 
+    /// Reads an encoded scope back, for example from a store; `None` if no constructor makes it.
+    #[must_use]
+    pub fn from_encoded(bytes: &[u8]) -> Option<Scope> {
+        let Some((made, values)) = bytes.split_first() else {
+            return Some(Scope::shared());
+        };
+        match *made {
+            WHOLE => Scope::new(values).ok(),
+            PARTS => {
+                let mut parts = Vec::new();
+                let mut rest = values;
+                while !rest.is_empty() {
+                    let (length, after) = rest.split_first_chunk::<8>()?;
+                    let length = usize::try_from(u64::from_be_bytes(*length)).ok()?;
+                    let (part, after) = after.split_at_checked(length)?;
+                    parts.push(part);
+                    rest = after;
+                }
+                Scope::of_parts(&parts).ok()
+            }
+            _ => None,
+        }
+    }
+
     fn checked(bytes: Vec<u8>) -> Result<Scope, ScopeError> {
         let length = bytes.len() - 1;
         if length > MAX_SCOPE_LENGTH {

@@ -1,17 +1,25 @@
 //! Makes any API safe to retry.
 //!
-//! [`engine`] does the work: claim, run, complete. [`layer`](crate::layer) puts it in front of a
+//! [`engine`] does the work: claim, run, complete. [`layer`] puts it in front of a
 //! tower service. The stores are in [`store`]; the decisions that all of them share are in
 //! [`core`].
 //!
 //! | feature | what it adds |
 //! |---|---|
 //! | `sqlite` | [`store::sqlite`]: the embedded store, one file, durable |
-//! | `tower` | [`layer`](crate::layer): `Idempotency-Key` for axum, hyper and other tower services |
+//! | `tower` | [`layer`]: `Idempotency-Key` for axum, hyper and other tower services |
 
 pub mod clock;
 pub mod engine;
 pub mod entropy;
+#[cfg(feature = "tower")]
+pub mod layer;
+pub mod problem;
 pub mod store;
 
 pub use oncekey_core as core;
+
+/// The code of the how-to compiles and, where it can, runs.
+#[cfg(all(doctest, feature = "sqlite", feature = "tower"))]
+#[doc = include_str!("../../../docs/how-to/protect-an-axum-service.md")]
+struct HowToProtectAnAxumService;

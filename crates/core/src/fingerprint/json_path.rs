@@ -1,4 +1,4 @@
-//! Paths that select what a fingerprint ignores in JSON bodies.
+//! Paths that select what a fingerprint ignores, or what is not kept, in JSON bodies.
 //!
 //! A small part of RFC 9535: names and wildcards, each one level deeper than the last. Indices,
 //! slices, filters and `..` are left out on purpose. A path that ignores more than its author thought
@@ -14,11 +14,12 @@
 //! ```
 
 use std::fmt;
+use std::ops::Range;
 use std::str::FromStr;
 
 use thiserror::Error;
 
-use super::canonical::write_string;
+use super::scan::write_string;
 
 /// A parsed path, for example `$.items[*].ts`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,9 +28,24 @@ pub struct JsonPath {
     segments: Vec<Segment>,
 }
 
+/// The paths that lead through the value at which a reader of a body is.
+#[derive(Debug)]
+pub(super) struct OpenPaths<'p> {
+    paths: &'p [JsonPath],
+    /// For every open value, the indices of the paths that lead through it; innermost last.
+    open: Vec<usize>,
+}
+
+/// Whether a path ends at a value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Selected {
+    Yes,
+    No,
+}
+
 /// One level of a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Segment {
+enum Segment {
     /// The member of this name, spelled canonically with quotes: bodies are compared like that.
     Name(Vec<u8>),
     /// Every member or element.
@@ -62,9 +78,50 @@ impl JsonPath {
     pub fn as_str(&self) -> &str {
         &self.text
     }
+}
 
-    pub(super) fn segments(&self) -> &[Segment] {
-        &self.segments
+impl<'p> OpenPaths<'p> {
+    pub(super) fn new(paths: &'p [JsonPath]) -> Self {
+        Self { paths, open: (0..paths.len()).collect() }
+    }
+
+    /// The open paths of the whole body.
+    pub(super) fn all(&self) -> Range<usize> {
+        0..self.paths.len()
+    }
+
+    /// Goes to a child, inside of `depth` containers, of a value with these open paths: a member
+    /// by its quoted canonical name, or an element. Returns the open paths of the child, and
+    /// whether a path ends at it; `ends` is told the index of each that does.
+    pub(super) fn enter(
+        &mut self,
+        depth: usize,
+        paths: &Range<usize>,
+        name: Option<&[u8]>,
+        mut ends: impl FnMut(usize),
+    ) -> (Range<usize>, Selected) {
+        let mut selected = Selected::No;
+        for open in paths.clone() {
+            let index = self.open[open];
+            let segments = &self.paths[index].segments;
+            let leads_here = match (&segments[depth], name) {
+                (Segment::Any, _) => true,
+                (Segment::Name(wanted), Some(name)) => name == wanted,
+                (Segment::Name(_), None) => false,
+            };
+            if leads_here && segments.len() == depth + 1 {
+                selected = Selected::Yes;
+                ends(index);
+            } else if leads_here {
+                self.open.push(index);
+            }
+        }
+        (paths.end..self.open.len(), selected)
+    }
+
+    /// Comes back to the value with these open paths.
+    pub(super) fn leave(&mut self, paths: &Range<usize>) {
+        self.open.truncate(paths.end);
     }
 }
 

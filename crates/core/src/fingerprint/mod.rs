@@ -19,9 +19,12 @@ use crate::preimage::{Preimage, write_hex};
 mod canonical;
 mod json_path;
 mod places;
+mod redact;
+mod scan;
 
 pub use self::json_path::{JsonPath, JsonPathError};
 pub use self::places::{MAX_PLACE_NAME_LENGTH, MAX_PLACES, Places, PlacesError};
+pub use self::redact::{Redaction, redact_json};
 
 /// The version that new records get.
 pub const FINGERPRINT_VERSION: u8 = 1;
@@ -53,6 +56,19 @@ pub struct Subject<'a> {
     pub headers: &'a [(&'a str, &'a [u8])],
     /// The whole body, as it came over the wire.
     pub body: &'a [u8],
+}
+
+/// A request that was read once, for its fingerprint and its places.
+///
+/// Places cost several times as much as the fingerprint, and only a request that is claimed or
+/// refused needs them: a replay does not.
+#[derive(Debug)]
+pub struct Prepared<'a> {
+    subject: &'a Subject<'a>,
+    rules: &'a FingerprintRules,
+    canonical: Option<Vec<u8>>,
+    headers: Vec<(String, &'a [u8])>,
+    body: [u8; 32],
 }
 
 /// How a route compares requests. The default is canonical JSON, nothing ignored, places kept.
@@ -102,37 +118,56 @@ pub struct UnknownVersion {
     pub version: u8,
 }
 
-impl Fingerprint {
-    /// Computes version 1 and the places to go with it.
+impl<'a> Prepared<'a> {
+    /// Reads a request for version 1.
     #[must_use]
-    pub fn v1(subject: &Subject<'_>, rules: &FingerprintRules) -> (Fingerprint, Places) {
-        let pepper = rules.pepper.as_ref();
+    pub fn v1(subject: &'a Subject<'a>, rules: &'a FingerprintRules) -> Self {
         let canonical = if may_be_canonical(subject, rules.json) {
             canonical::canonical(subject.body, &rules.ignore_json)
         } else {
             None
         };
         let headers = sorted_headers(subject.headers);
-        let body = body_digest(subject.body, canonical.as_deref(), pepper);
+        let body = body_digest(subject.body, canonical.as_deref(), rules.pepper.as_ref());
+        Self { subject, rules, canonical, headers, body }
+    }
 
-        let mut preimage = Preimage::new("oncekey/fingerprint", 1, pepper);
-        preimage.field(subject.method.as_bytes());
-        preimage.field(subject.path);
-        preimage.optional(subject.query);
-        preimage.optional(subject.content_type);
-        preimage.count(headers.len());
-        for (name, value) in &headers {
+    /// The fingerprint.
+    #[must_use]
+    pub fn fingerprint(&self) -> Fingerprint {
+        let mut preimage = Preimage::new("oncekey/fingerprint", 1, self.rules.pepper.as_ref());
+        preimage.field(self.subject.method.as_bytes());
+        preimage.field(self.subject.path);
+        preimage.optional(self.subject.query);
+        preimage.optional(self.subject.content_type);
+        preimage.count(self.headers.len());
+        for (name, value) in &self.headers {
             preimage.field(name.as_bytes());
             preimage.field(value);
         }
-        preimage.field(&body);
-        let fingerprint = Fingerprint { version: 1, digest: preimage.finish() };
+        preimage.field(&self.body);
+        Fingerprint { version: 1, digest: preimage.finish() }
+    }
 
-        let places = match rules.places {
-            KeepPlaces::Yes => Places::of(subject, &headers, canonical.as_deref(), &body, pepper),
+    /// The places to go with it.
+    #[must_use]
+    pub fn places(&self) -> Places {
+        let Self { subject, rules, canonical, headers, body } = self;
+        match rules.places {
+            KeepPlaces::Yes => {
+                Places::of(subject, headers, canonical.as_deref(), body, rules.pepper.as_ref())
+            }
             KeepPlaces::No => Places::default(),
-        };
-        (fingerprint, places)
+        }
+    }
+}
+
+impl Fingerprint {
+    /// Computes version 1 and the places to go with it.
+    #[must_use]
+    pub fn v1(subject: &Subject<'_>, rules: &FingerprintRules) -> (Fingerprint, Places) {
+        let prepared = Prepared::v1(subject, rules);
+        (prepared.fingerprint(), prepared.places())
     }
 
     /// Computes the version that a record was written with, to compare a request with that record.
@@ -210,21 +245,28 @@ fn sorted_headers<'a>(headers: &[(&str, &'a [u8])]) -> Vec<(String, &'a [u8])> {
 }
 
 fn may_be_canonical(subject: &Subject<'_>, json: JsonBodies) -> bool {
-    // An encoded body is not JSON yet. An empty line says nothing, and neither does `identity`.
-    let encoded = subject.headers.iter().any(|(name, value)| {
-        let value = value.trim_ascii();
-        name.eq_ignore_ascii_case("content-encoding")
-            && !value.is_empty()
-            && !value.eq_ignore_ascii_case(b"identity")
-    });
+    // An encoded body is not JSON yet.
+    let encoded = subject
+        .headers
+        .iter()
+        .any(|(name, value)| name.eq_ignore_ascii_case("content-encoding") && !is_identity(value));
     json == JsonBodies::Canonical && !encoded && subject.content_type.is_some_and(is_utf8_json)
+}
+
+/// Whether a value of `Content-Encoding` leaves the body as it is. An empty one says nothing, and
+/// neither does `identity`.
+#[must_use]
+pub fn is_identity(content_encoding: &[u8]) -> bool {
+    let encoding = content_encoding.trim_ascii();
+    encoding.is_empty() || encoding.eq_ignore_ascii_case(b"identity")
 }
 
 /// Whether a content type means JSON in UTF-8.
 ///
 /// In another charset the raw bytes and the escape of a character differ in meaning, and we would
 /// take them for the same. So anything about a charset that is not plainly UTF-8 means no.
-fn is_utf8_json(content_type: &[u8]) -> bool {
+#[must_use]
+pub fn is_utf8_json(content_type: &[u8]) -> bool {
     let content_type = content_type.to_ascii_lowercase();
     let mut pieces = content_type.split(|byte| *byte == b';').map(<[u8]>::trim_ascii);
     let essence = pieces.next().unwrap_or_default();

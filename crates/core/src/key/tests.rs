@@ -265,6 +265,26 @@ fn empty_scopes_are_refused() {
 }
 
 #[test]
+fn encoded_scopes_are_read_back() {
+    let scopes = [
+        Scope::shared(),
+        Scope::new("tenant-7").unwrap(),
+        Scope::new([0; 1024]).unwrap(),
+        Scope::of_parts(&[b"iss", b"", b"sub"]).unwrap(),
+    ];
+    for scope in scopes {
+        assert_eq!(Scope::from_encoded(scope.as_bytes()).as_ref(), Some(&scope));
+    }
+    let two_parts = Scope::of_parts(&[b"ab"]).unwrap();
+    let no_scopes: [&[u8]; 6] =
+        [&[0, 7], &[1], &[2], &[3, 7], &two_parts.as_bytes()[..10], &[2, 0, 0, 0, 0, 0, 0, 0, 0]];
+    for bytes in no_scopes {
+        assert_eq!(Scope::from_encoded(bytes), None, "{bytes:?}");
+    }
+    assert_eq!(Scope::from_encoded(&[1; 1026]), None, "too long");
+}
+
+#[test]
 fn short_peppers_are_refused() {
     assert_eq!(Pepper::new("").err(), Some(PepperError::TooShort { length: 0 }));
     assert_eq!(Pepper::new([7; 15]).err(), Some(PepperError::TooShort { length: 15 }));
@@ -308,6 +328,7 @@ proptest! {
         };
         if let (Ok(one), Ok(two)) = (scope(&a), scope(&b)) {
             prop_assert_eq!(a == b, one == two);
+            prop_assert_eq!(Scope::from_encoded(one.as_bytes()), Some(one.clone()));
             // Nor can somebody who chooses a whole scope imitate parts.
             prop_assert_ne!(Scope::new(one.as_bytes()).unwrap(), one.clone());
             prop_assert_ne!(Scope::new(&one.as_bytes()[1..]).unwrap(), one);

@@ -8,44 +8,129 @@
 //! waiting for the answer and changes nothing else.
 
 mod attempt;
+mod backlog;
 mod builder;
+mod cache;
 mod call;
+mod claim;
+mod end;
+mod erase;
+mod flight;
+mod gate;
+mod health;
+mod heart;
+mod journal;
+mod lead;
+mod load;
+mod look;
+mod measured;
+mod record;
+mod redact;
 mod reply;
 mod request_id;
+mod resolve;
+mod run;
+mod shutdown;
+mod spawn;
+mod suspicion;
+mod sweep;
+mod vault;
+mod wait;
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use oncekey_core::{Key, KeyId, Scope, derived_key};
+use oncekey_core::policy::InFlight;
+use oncekey_core::{Clock, Key, KeyId, Pepper, Scope, Store};
+use tokio::sync::oneshot;
+
+use self::backlog::Backlog;
+use self::cache::Finished;
+use self::claim::come_back_after;
+use self::flight::{Flight, Flights, Joined, Lead, Seat, Settled};
+use self::gate::Gate;
+use self::health::Health;
+use self::heart::Heart;
+use self::lead::Leader;
+use self::suspicion::Suspicion;
+use self::vault::Vault;
+use self::wait::Waits;
+use crate::clock::Uptime;
+use crate::entropy::Entropy;
 
 pub use self::attempt::{Attempt, NoSend};
-pub use self::builder::{Builder, Heartbeat};
+pub use self::builder::{BuildError, Builder, Heartbeat};
 pub use self::call::{Call, Finish};
+pub use self::erase::ErasedScope;
+pub use self::journal::JournalError;
+pub use self::load::{Load, StoreHealth};
+pub use self::look::Looked;
 pub use self::reply::{Ran, Recorded, Refused, Replayed, Reply, Source, Unavailable};
 pub use self::request_id::RequestId;
+pub use self::resolve::{Doubt, Happened, Probe, Resolution, Resolved};
+pub use self::run::{Failure, Made, MadeBy, RunError, Runner};
+pub use self::shutdown::Drained;
+pub use self::spawn::{Spawn, TokioSpawn};
+pub use self::sweep::{Reaper, Sweeper, Swept};
+pub use self::vault::{KeyRing, KeyRingError};
 
 /// Runs work at most once for each key. Cheap to clone; all clones are one engine.
 #[derive(Clone, Debug)]
 pub struct Engine(Arc<Shared>);
 
+/// What all clones of an engine share.
 #[derive(Debug)]
-struct Shared {}
+struct Shared {
+    store: Arc<dyn Store>,
+    namespace: Box<str>,
+    pepper: Option<Pepper>,
+    clock: Arc<dyn Clock>,
+    uptime: Arc<dyn Uptime>,
+    entropy: Arc<dyn Entropy>,
+    spawner: Arc<dyn Spawn>,
+    flights: Arc<Flights>,
+    heart: Arc<Heart>,
+    suspicion: Arc<Suspicion>,
+    waits: Arc<Waits>,
+    health: Health,
+    gate: Arc<Gate>,
+    finished: Finished,
+    vault: Vault,
+    backlog: Option<Arc<Backlog>>,
+    probe: Option<Arc<dyn Probe>>,
+    patience: Duration,
+}
 
 impl Engine {
     /// Puts an engine together around a store.
-    pub fn builder(store: Arc<dyn oncekey_core::Store>) -> Builder {
-        Builder { store }
+    pub fn builder(store: Arc<dyn Store>) -> Builder {
+        Builder::new(store)
     }
+
+    /// An engine with every default around a store.
+    ///
+    /// # Errors
+    /// If the thread that renews leases cannot be started.
+    pub fn new(store: Arc<dyn Store>) -> Result<Engine, BuildError> {
+        Builder::new(store).build()
+    }
+
     /// The id of the record of `key` in `scope`.
     #[must_use]
     pub fn key_id(&self, scope: &Scope, key: &Key) -> KeyId {
-        todo!()
+        KeyId::derive(&self.0.namespace, scope, key, self.0.pepper.as_ref())
     }
+
     /// A new request id.
     #[must_use]
     pub fn request_id(&self) -> RequestId {
-        todo!()
+        RequestId::new(self.0.clock.now(), &*self.0.entropy)
     }
+
     /// Runs `work` if nobody did, and says what came of it.
+    ///
+    /// `work` calls [`Attempt::send`] before its first foreign call. It runs in a task of its own
+    /// and may be run here, or not at all.
     ///
     /// # Cancellation
     /// Dropping the future stops the waiting, not the work.
@@ -55,28 +140,115 @@ impl Engine {
         W: FnOnce(Attempt) -> F + Send + 'static,
         F: Future<Output = Finish<T>> + Send + 'static,
     {
-        let _ = (call, work);
-        todo!()
+        let shared = &self.0;
+        let id = self.key_id(&call.scope, &call.key);
+        let began = shared.uptime.elapsed();
+        if let Some(reply) = shared.answer_from_memory(&call, &id, began) {
+            return reply;
+        }
+        let mut patience = None;
+        loop {
+            let joined = shared.flights.join(id, call.fingerprint, &call.policy.limits, || {
+                (call.request.as_str().to_owned(), began)
+            });
+            let seat = match joined {
+                Joined::Leads(flight) => {
+                    return self.lead((call, id, began), Some(flight), work).await;
+                }
+                Joined::Differs => return self.lead((call, id, began), None, work).await,
+                Joined::Full(flight) => return Reply::Refused(shared.busy(&call, &flight, began)),
+                Joined::Follows(seat) => seat,
+            };
+            let InFlight::Wait(longest) = call.policy.in_flight else {
+                return Reply::Refused(shared.busy(&call, &seat.flight, began));
+            };
+            let patience =
+                patience.get_or_insert_with(|| Box::pin(tokio::time::sleep(longest))).as_mut();
+            if let Some(reply) = shared.follow(&call, &seat, patience, began).await {
+                return reply;
+            }
+        }
     }
-    /// What is known about a key, without any effect: for status URLs.
-    pub async fn look(&self, id: &KeyId) -> Result<Option<Looked>, oncekey_core::StoreError> {
-        let _ = (id, derived_key("", id, ""));
-        todo!()
-    }
-    /// Finishes what is running, for at most `within`.
-    pub async fn shutdown(&self, within: std::time::Duration) {
-        let _ = within;
-        todo!()
+
+    /// Gives the work to a task of its own and waits for what comes of it.
+    async fn lead<T, W, F>(
+        &self,
+        (call, id, began): (Call, KeyId, Duration),
+        flight: Option<Lead>,
+        work: W,
+    ) -> Reply<T>
+    where
+        T: Send + 'static,
+        W: FnOnce(Attempt) -> F + Send + 'static,
+        F: Future<Output = Finish<T>> + Send + 'static,
+    {
+        let shared = Arc::clone(&self.0);
+        let tracked = shared.gate.track();
+        let (caller, reply) = oneshot::channel();
+        let leader = Leader { shared, call, id, began, flight, caller, tracked };
+        self.0.spawner.spawn(Box::pin(leader.lead(work)));
+        // The task is gone only if its runtime is.
+        reply.await.unwrap_or(Reply::Refused(Refused::Unavailable {
+            why: Unavailable::Draining,
+            retry_after: Duration::from_secs(1),
+        }))
     }
 }
 
-/// What is known about a key.
-#[derive(Debug)]
-pub enum Looked {
-    /// Somebody is at it. The id of the request that is.
-    Running(String),
-    /// It is done.
-    Done(Box<Replayed>),
-    /// It is done, unknown, parked or expired, and there is no answer.
-    Without(Refused),
+impl Shared {
+    /// Answers from what was read a moment ago.
+    fn answer_from_memory<T>(&self, call: &Call, id: &KeyId, now: Duration) -> Option<Reply<T>> {
+        let entry = self.finished.find(id, now)?;
+        if entry.fingerprint == call.fingerprint {
+            return Some(Reply::Replayed(entry.replay(now)));
+        }
+        Some(Reply::Refused(Refused::Mismatch {
+            differs: entry.places.differing(&call.places),
+            original: entry.original.clone(),
+            first_used: entry.created,
+        }))
+    }
+
+    /// Waits for the leader of a flight. `None` if the call has to ask again itself.
+    async fn follow<T>(
+        &self,
+        call: &Call,
+        seat: &Seat,
+        patience: std::pin::Pin<&mut tokio::time::Sleep>,
+        began: Duration,
+    ) -> Option<Reply<T>> {
+        tracing::Span::current().follows_from(seat.flight.span.clone());
+        let settled = tokio::select! {
+            biased;
+            settled = seat.settled() => settled,
+            () = patience => return Some(Reply::Refused(self.busy(call, &seat.flight, began))),
+        };
+        match settled {
+            Settled::Answer(replayed) => Some(Reply::Replayed((**replayed).clone())),
+            Settled::Refused(refused) => Some(Reply::Refused(refused.clone())),
+            Settled::AskAgain => None,
+        }
+    }
+
+    /// Another call of this process is at it.
+    fn busy(&self, call: &Call, flight: &Flight, began: Duration) -> Refused {
+        let now = self.uptime.elapsed();
+        let retry_after = come_back_after(now.saturating_sub(flight.began));
+        let original = Some(flight.request.clone());
+        match call.policy.in_flight {
+            InFlight::Accepted => Refused::Accepted { retry_after, original },
+            InFlight::Wait(_) | InFlight::Conflict => {
+                Refused::InProgress { retry_after, waited: now.saturating_sub(began), original }
+            }
+        }
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        self.heart.end();
+        if let Some(backlog) = &self.backlog {
+            backlog.end();
+        }
+    }
 }

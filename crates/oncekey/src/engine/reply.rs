@@ -65,8 +65,8 @@ pub struct Replayed {
     pub ttl: Duration,
     /// The id of the request that ran.
     pub original: String,
-    /// The number of the attempt that ran.
-    pub fence: Fence,
+    /// The number of the attempt that ran; `None` if it ran unprotected.
+    pub fence: Option<Fence>,
 }
 
 /// Where a replayed answer came from.

@@ -112,6 +112,11 @@ impl Process {
         into.write_all(b"go\n").expect("the child listens");
     }
 
+    /// The child's process id.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// `kill -9`, and waits until it is dead. What it told before can still be heard.
     pub(crate) fn kill(&mut self) {
         self.child.kill().expect("a child can be killed");

@@ -1,18 +1,22 @@
-//! The only file of this program that reads a clock.
+//! The only file of these programs that reads a clock, but for those that are measured together
+//! with a peer.
 
 use std::time::{Duration, Instant};
 
 /// Measures how long something takes.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Stopwatch(Instant);
+pub struct Stopwatch(Instant);
 
 impl Stopwatch {
+    /// Starts now.
     #[expect(clippy::disallowed_methods, reason = "this is the clock of this program")]
-    pub(crate) fn start() -> Self {
+    pub fn start() -> Self {
         Self(Instant::now())
     }
 
-    pub(crate) fn elapsed(self) -> Duration {
+    /// How long ago that was.
+    #[must_use]
+    pub fn elapsed(self) -> Duration {
         self.0.elapsed()
     }
 }

@@ -6,18 +6,18 @@ use serde_json::{Value, json};
 
 /// What one run of one cell found.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Sample {
+pub struct Sample {
     /// Operations per second.
-    pub(crate) rate: f64,
+    pub rate: f64,
     /// Half of the calls took at most this long, in microseconds.
-    pub(crate) p50: f64,
+    pub p50: f64,
     /// All but one in a hundred took at most this long, in microseconds.
-    pub(crate) p99: f64,
+    pub p99: f64,
 }
 
 impl Sample {
     /// `count` operations in `elapsed`, whose calls took `latencies`.
-    pub(crate) fn new(count: usize, elapsed: Duration, mut latencies: Vec<Duration>) -> Self {
+    pub fn new(count: usize, elapsed: Duration, mut latencies: Vec<Duration>) -> Self {
         latencies.sort_unstable();
         Self {
             rate: count as f64 / elapsed.as_secs_f64().max(f64::MIN_POSITIVE),
@@ -27,18 +27,20 @@ impl Sample {
     }
 
     /// The median of each figure by itself.
-    pub(crate) fn median(samples: &[Self]) -> Self {
+    pub fn median(samples: &[Self]) -> Self {
         let each = |figure: fn(&Self) -> f64| median(samples.iter().map(figure));
         Self { rate: each(|s| s.rate), p50: each(|s| s.p50), p99: each(|s| s.p99) }
     }
 
-    pub(crate) fn to_json(self) -> Value {
+    /// The figures for a program.
+    #[must_use]
+    pub fn to_json(self) -> Value {
         json!({ "per_second": self.rate, "p50_us": self.p50, "p99_us": self.p99 })
     }
 }
 
 /// The middle one, or the mean of the two in the middle; zero if there are none.
-pub(crate) fn median(values: impl IntoIterator<Item = f64>) -> f64 {
+pub fn median(values: impl IntoIterator<Item = f64>) -> f64 {
     let mut values: Vec<f64> = values.into_iter().collect();
     values.sort_unstable_by(f64::total_cmp);
     let middle = values.len() / 2;
@@ -51,14 +53,16 @@ pub(crate) fn median(values: impl IntoIterator<Item = f64>) -> f64 {
 
 /// The median of what `left` is to `right`, round by round: a machine that is slow for a whole
 /// round is slow for both.
-pub(crate) fn median_ratio(
+pub fn median_ratio(
     left: impl IntoIterator<Item = f64>,
     right: impl IntoIterator<Item = f64>,
 ) -> f64 {
     median(left.into_iter().zip(right).map(|(left, right)| left / right.max(f64::MIN_POSITIVE)))
 }
 
-pub(crate) fn micros(span: Duration) -> f64 {
+/// A span as microseconds.
+#[must_use]
+pub fn micros(span: Duration) -> f64 {
     span.as_secs_f64() * 1e6
 }
 

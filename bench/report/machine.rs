@@ -5,11 +5,9 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use rusqlite::types::Value as SqlValue;
 use serde_json::{Value, json};
 
 use crate::Result;
-use crate::by_hand::ByHand;
 use crate::clock::Stopwatch;
 use crate::stats;
 
@@ -18,14 +16,20 @@ const SYNCS: usize = 200;
 
 /// Everything about the machine that the figures depend on.
 #[derive(Debug)]
-pub(crate) struct Machine {
-    pub(crate) cores: usize,
+pub struct Machine {
+    /// How many threads can run at the same time.
+    pub cores: usize,
     lines: Vec<(&'static str, String)>,
-    pub(crate) sync_micros: f64,
+    /// What it costs to have a small write on the disk, in microseconds.
+    pub sync_micros: f64,
 }
 
 impl Machine {
-    pub(crate) fn look(folder: &Path) -> Result<Self> {
+    /// Looks at the machine, and at the disk that holds `folder`.
+    ///
+    /// # Errors
+    /// The folder cannot be written to.
+    pub fn look(folder: &Path) -> Result<Self> {
         let cores = std::thread::available_parallelism()?.get();
         let sync_micros = sync_cost(folder)?;
         let file_system = file_system(folder);
@@ -37,22 +41,32 @@ impl Machine {
             ("load before", load()),
             ("folder", format!("{} ({file_system})", folder.display())),
             ("fdatasync", format!("{sync_micros:.0} us, median of {SYNCS} appends of 4 KiB")),
-            ("sqlite", rusqlite::version().to_owned()),
-            ("pragmas", pragmas(folder)?),
         ];
-        Ok(Self { cores, lines, sync_micros })
+        let mut machine = Self { cores, lines, sync_micros };
+        if is_in_memory(folder) {
+            machine
+                .add("WARNING", "this folder is in memory: a sync costs nothing there".to_owned());
+        }
+        if cfg!(debug_assertions) {
+            machine.add("WARNING", "built without --release: the figures mean nothing".to_owned());
+        }
+        Ok(machine)
     }
 
     /// What else must be known to read the figures.
-    pub(crate) fn add(&mut self, name: &'static str, text: String) {
+    pub fn add(&mut self, name: &'static str, text: String) {
         self.lines.push((name, text));
     }
 
-    pub(crate) fn text(&self) -> String {
+    /// One line for each.
+    #[must_use]
+    pub fn text(&self) -> String {
         self.lines.iter().map(|(name, text)| format!("{name:12} {text}\n")).collect()
     }
 
-    pub(crate) fn to_json(&self) -> Value {
+    /// The same for a program.
+    #[must_use]
+    pub fn to_json(&self) -> Value {
         let lines = self.lines.iter().map(|(name, text)| ((*name).to_owned(), json!(text)));
         Value::Object(lines.collect())
     }
@@ -60,7 +74,7 @@ impl Machine {
 
 /// Where to put the files: the system's folder for temporary files, unless it is in memory. Then
 /// the folder of this program, which is where Cargo builds.
-pub(crate) fn default_folder() -> Result<PathBuf> {
+pub fn default_folder() -> Result<PathBuf> {
     let temporary = std::env::temp_dir();
     if !is_in_memory(&temporary) {
         return Ok(temporary);
@@ -70,11 +84,14 @@ pub(crate) fn default_folder() -> Result<PathBuf> {
 }
 
 /// Whether a sync costs nothing there.
-pub(crate) fn is_in_memory(folder: &Path) -> bool {
+#[must_use]
+pub fn is_in_memory(folder: &Path) -> bool {
     ["tmpfs", "ramfs"].contains(&file_system(folder).as_str())
 }
 
-pub(crate) fn load() -> String {
+/// How busy the machine is, as the system says.
+#[must_use]
+pub fn load() -> String {
     fs::read_to_string("/proc/loadavg").map_or_else(
         |_| unknown(),
         |text| text.split_whitespace().take(3).collect::<Vec<_>>().join(" "),
@@ -126,23 +143,4 @@ fn sync_cost(folder: &Path) -> Result<f64> {
     }
     fs::remove_file(&path)?;
     Ok(stats::median(spans))
-}
-
-/// The settings as SQLite reports them back.
-fn pragmas(folder: &Path) -> Result<String> {
-    let path = folder.join("pragmas.db");
-    let by_hand = ByHand::open(&path)?;
-    let names = ["journal_mode", "synchronous", "page_size", "cache_size", "wal_autocheckpoint"];
-    let mut shown = Vec::new();
-    for name in names {
-        let value = by_hand.connection().pragma_query_value(None, name, |row| row.get(0))?;
-        shown.push(match value {
-            SqlValue::Text(word) => format!("{name}={word}"),
-            SqlValue::Integer(number) => format!("{name}={number}"),
-            SqlValue::Null | SqlValue::Real(_) | SqlValue::Blob(_) => format!("{name}=?"),
-        });
-    }
-    drop(by_hand);
-    crate::cells::remove(&path)?;
-    Ok(shown.join(" "))
 }

@@ -1,0 +1,141 @@
+//! Ends that are in the journal and on their way to the store.
+//!
+//! What an earlier process left is drained at the start, what this one adds as soon as the store
+//! answers again, the oldest first. Draining is as safe as the first try was: the store compares
+//! fence and owner, so an end that is late changes nothing.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use oncekey_core::{ErrorKind, Store, Write};
+use tokio::sync::Notify;
+
+use super::end::Entry;
+use super::journal::{Journal, JournalError, Mark};
+
+/// A journal and what is to be drained from it.
+#[derive(Debug)]
+pub(super) struct Backlog {
+    journal: Journal,
+    waiting: Mutex<VecDeque<(Mark, Entry)>>,
+    bell: Notify,
+    ended: AtomicBool,
+}
+
+/// How far a round of draining came.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Round {
+    /// Nothing is left, or nothing that another try would help.
+    Over,
+    /// The store does not answer.
+    Stuck,
+}
+
+/// A store that was just down gets a moment.
+const FIRST_PAUSE: Duration = Duration::from_millis(200);
+/// An end that waits is an answer that cannot be replayed: ten seconds after the store is back at
+/// the latest it can.
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+
+impl Backlog {
+    /// Drains `left` first, which an earlier process left in `journal`.
+    pub(super) fn new(journal: Journal, left: Vec<(Mark, Entry)>) -> Self {
+        if !left.is_empty() {
+            tracing::info!(ends = left.len(), "an earlier process left ends in the journal");
+        }
+        if journal.damaged() > 0 {
+            tracing::error!(stretches = journal.damaged(), "parts of the journal are damaged");
+        }
+        let (waiting, bell) = (Mutex::new(left.into()), Notify::new());
+        Self { journal, waiting, bell, ended: AtomicBool::new(false) }
+    }
+
+    /// Keeps an end. `Ok` means that it survives a crash, and reaches the store once that answers.
+    pub(super) async fn keep(&self, entry: Entry) -> Result<(), JournalError> {
+        let mark = self.journal.append(&entry).await?;
+        self.waiting().push_back((mark, entry));
+        metrics::counter!("oncekey_journalled_total").increment(1);
+        self.bell.notify_one();
+        Ok(())
+    }
+
+    /// How many ends wait.
+    pub(super) fn len(&self) -> usize {
+        self.waiting().len()
+    }
+
+    /// How many bytes of the journal wait.
+    pub(super) fn bytes(&self) -> u64 {
+        self.journal.waiting_bytes()
+    }
+
+    /// Ends the loop. What waits stays in the journal.
+    pub(super) fn end(&self) {
+        self.ended.store(true, Ordering::Release);
+        self.bell.notify_one();
+    }
+
+    /// Drains until the engine ends.
+    pub(super) async fn run(self: Arc<Self>, store: Arc<dyn Store>) {
+        let mut pause = FIRST_PAUSE;
+        while !self.ended.load(Ordering::Acquire) {
+            match self.run_once(&*store).await {
+                Round::Over => {
+                    pause = FIRST_PAUSE;
+                    self.bell.notified().await;
+                }
+                Round::Stuck => {
+                    tokio::time::sleep(pause).await;
+                    pause = (pause * 2).min(LONGEST_PAUSE);
+                }
+            }
+        }
+    }
+
+    /// Writes what waits, once each, until the store does not answer.
+    async fn run_once(&self, store: &dyn Store) -> Round {
+        let rounds = self.len();
+        for _ in 0..rounds {
+            let Some((mark, mut entry)) = self.waiting().front().cloned() else { break };
+            let written = match entry.write(store).await {
+                Err(error) if error.kind() == ErrorKind::Rejected => {
+                    let Some(smaller) = entry.end.without_answer() else {
+                        self.set_aside(mark);
+                        continue;
+                    };
+                    entry.end = smaller;
+                    entry.write(store).await
+                }
+                written => written,
+            };
+            match written {
+                Ok(Write::Applied | Write::Fenced) => {
+                    self.waiting().pop_front();
+                    // A journal that is closed gives the entry once more, which is harmless.
+                    drop(self.journal.drained(mark).await);
+                }
+                Err(error) => match error.kind() {
+                    ErrorKind::Unavailable | ErrorKind::Ambiguous | ErrorKind::Unsuitable => {
+                        return Round::Stuck;
+                    }
+                    ErrorKind::Corrupt | ErrorKind::Rejected | _ => {
+                        tracing::error!(%error, "an end in the journal cannot be recorded");
+                        self.set_aside(mark);
+                    }
+                },
+            }
+        }
+        Round::Over
+    }
+
+    /// Lets the others go first. The entry stays in the journal, for the next start.
+    fn set_aside(&self, mark: Mark) {
+        self.waiting().retain(|(other, _)| *other != mark);
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, VecDeque<(Mark, Entry)>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,368 @@
+//! From a call to a lease, or to the reason why there is none.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use oncekey_core::policy::InFlight;
+use oncekey_core::record::{Origin, Record};
+use oncekey_core::{
+    Answer, Claim, Claimed, Class, Decision, ErrorKind, Grant, KeyId, Lease, Owner, Refusal, Saved,
+    Sent, State, Timestamp, Write, decide,
+};
+
+use super::attempt::{Grip, Held};
+use super::cache::original;
+use super::gate::Admission;
+use super::reply::{Refused, Replayed, Source, Unavailable};
+use super::resolve::Probed;
+use super::{Call, Shared};
+
+/// What came of the wish to own a key.
+#[derive(Debug)]
+pub(super) enum Win {
+    /// The key is held.
+    Held(Arc<Held>),
+    /// Somebody did the work before.
+    Replayed(Box<Replayed>),
+    /// It is not to be had.
+    Refused(Refused),
+}
+
+/// How the store answered a claim.
+enum Asked {
+    Answered { claimed: Claimed, asked: Duration },
+    Refused(Refused),
+}
+
+/// How often a claim is asked again, with a pause that doubles from 20 ms: together about a
+/// seventh of a second, while the client waits. A longer outage is told to the client.
+const CLAIM_TRIES: u32 = 4;
+const FIRST_PAUSE: Duration = Duration::from_millis(20);
+/// Nobody is told to come back sooner or later than this.
+const SOONEST: Duration = Duration::from_secs(1);
+const LATEST: Duration = Duration::from_secs(10);
+
+impl Shared {
+    /// Claims the key of `call`, which came at `began`, and waits for it if somebody else holds it
+    /// and the policy says so.
+    pub(super) async fn win(self: &Arc<Self>, call: &Call, id: KeyId, began: Duration) -> Win {
+        let mut claim = self.claim_of(call, id);
+        let longest = match call.policy.in_flight {
+            // Whoever followed another call before has waited for a while already.
+            InFlight::Wait(longest) => {
+                longest.saturating_sub(self.uptime.elapsed().saturating_sub(began))
+            }
+            InFlight::Conflict | InFlight::Accepted => Duration::ZERO,
+        };
+        let mut patience = std::pin::pin!(tokio::time::sleep(longest));
+        let mut probed = false;
+        loop {
+            let (refusal, record, now, asked) = match self.ask(&mut claim, call).await {
+                Asked::Refused(refused) => return Win::Refused(refused),
+                Asked::Answered { claimed, asked } => match claimed {
+                    Claimed::Won { lease, grant, earlier } => {
+                        return Win::Held(self.held(call, lease, (grant, earlier), asked));
+                    }
+                    Claimed::Lost { refusal, record, now } => (refusal, record, now, asked),
+                },
+            };
+            let until = match refusal {
+                Refusal::InProgress(until) => until,
+                Refusal::Unknown
+                    if !probed
+                        && self.ask_probe(&record, &call.policy).await == Probed::Settled =>
+                {
+                    probed = true;
+                    continue;
+                }
+                Refusal::Mismatch
+                | Refusal::Replay
+                | Refusal::NotRetained
+                | Refusal::Expired
+                | Refusal::Unknown
+                | Refusal::Parked => return self.lost(call, refusal, &record, (now, asked)),
+            };
+            let busy = self.busy_elsewhere(call, &record, (now, until), began);
+            if longest.is_zero() || self.gate.is_crowded() {
+                return Win::Refused(busy);
+            }
+            let most = call.policy.limits.waiters.saturating_sub(self.flights.waiting());
+            let Some(wait) = self.waits.wait(id, record.fence, most) else {
+                return Win::Refused(busy);
+            };
+            // Its lease may lapse, which nobody announces. While the store's clock is in doubt no
+            // lease lapses, and for how long that lasts is learned by asking.
+            let lapse = until.after(claim.grace).since(now).saturating_add(FIRST_PAUSE);
+            let lapse = lapse.min(claim.lease.max(SOONEST));
+            tokio::select! {
+                biased;
+                () = &mut patience => return Win::Refused(busy),
+                () = self.gate.closed() => return Win::Refused(busy),
+                () = wait.rung() => {}
+                () = tokio::time::sleep(lapse) => {}
+            }
+        }
+    }
+
+    fn claim_of(&self, call: &Call, id: KeyId) -> Claim {
+        let mut owner = [0; 16];
+        self.entropy.fill(&mut owner);
+        let origin = Origin {
+            key: call.key.as_bytes().into(),
+            scope: call.scope.as_bytes().into(),
+            route: call.route.as_bytes().into(),
+            request: call.request.text(),
+        };
+        let owner = Owner::from_bytes(owner);
+        Claim {
+            id,
+            owner,
+            fingerprint: call.fingerprint,
+            class: call.policy.class,
+            lease: call.policy.lease,
+            grace: call.policy.grace,
+            sent: call.policy.announced(),
+            origin: self.vault.seal_origin(&id, &owner, origin),
+            places: call.places.clone(),
+        }
+    }
+
+    /// Asks the store until it answers, for a short while. An error never becomes a grant (I33).
+    async fn ask(self: &Arc<Self>, claim: &mut Claim, call: &Call) -> Asked {
+        let _pass = match self.gate.admit() {
+            Admission::Admitted(pass) => pass,
+            Admission::Busy => return self.replay_at_least(claim, Unavailable::Busy).await,
+            Admission::Draining => return self.replay_at_least(claim, Unavailable::Draining).await,
+        };
+        let mut pause = FIRST_PAUSE;
+        let mut in_doubt = false;
+        for _ in 0..CLAIM_TRIES {
+            let asked = self.uptime.elapsed();
+            if let Err(rest) = self.health.may_ask(asked) {
+                return self.down(claim, in_doubt, rest);
+            }
+            claim.grace = self.suspicion.grace(call.policy.grace, asked);
+            match self.store.claim(claim).await {
+                Ok(claimed) => {
+                    self.health.answered();
+                    self.look_at_clock(&claimed, claim, asked);
+                    return Asked::Answered { claimed, asked };
+                }
+                Err(error) => match error.kind() {
+                    ErrorKind::Unavailable | ErrorKind::Ambiguous => {
+                        tracing::debug!(%error, "the store did not answer a claim");
+                        in_doubt |= error.kind() == ErrorKind::Ambiguous;
+                        self.health.failed(self.uptime.elapsed());
+                    }
+                    ErrorKind::Unsuitable => {
+                        tracing::error!(%error, "the store refuses to work");
+                        return self.down(claim, in_doubt, LATEST);
+                    }
+                    ErrorKind::Corrupt | ErrorKind::Rejected | _ => {
+                        tracing::error!(%error, "a record cannot be trusted, or a claim is refused");
+                        return Asked::Refused(Refused::Damaged);
+                    }
+                },
+            }
+            tokio::time::sleep(pause).await;
+            pause *= 2;
+        }
+        self.down(claim, in_doubt, SOONEST)
+    }
+
+    /// Compares the store's clock, as it shows in the answer to a claim, with ours.
+    pub(super) fn look_at_clock(&self, claimed: &Claimed, claim: &Claim, asked: Duration) {
+        let store = store_time(claimed, claim.lease);
+        self.suspicion.look(store, asked, self.uptime.elapsed(), claim.lease);
+    }
+
+    /// The store cannot be asked. What may have been claimed nevertheless is given back later.
+    fn down(self: &Arc<Self>, claim: &Claim, in_doubt: bool, rest: Duration) -> Asked {
+        if in_doubt {
+            let (shared, claim) = (Arc::clone(self), claim.clone());
+            let tracked = self.gate.track();
+            self.spawner.spawn(Box::pin(async move {
+                shared.give_back(claim).await;
+                drop(tracked);
+            }));
+        }
+        let retry_after = rest.clamp(SOONEST, LATEST);
+        Asked::Refused(Refused::Unavailable { why: Unavailable::Store, retry_after })
+    }
+
+    /// Frees a key that an unanswered claim may have taken. Nothing was sent under it.
+    async fn give_back(self: Arc<Self>, claim: Claim) {
+        let began = self.uptime.elapsed();
+        let mut pause = FIRST_PAUSE;
+        // Afterwards its lease has lapsed, and anybody may take it over.
+        while self.uptime.elapsed().saturating_sub(began) < claim.lease {
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(SOONEST);
+            // Read, not claimed: a claim might take over somebody who is merely late, for nobody.
+            let Ok(found) = self.store.get(&claim.id).await else { continue };
+            let Some(record) = found.filter(|record| record.owner == claim.owner) else { return };
+            let given_back = match (&record.state, claim.class.may_send_again()) {
+                // The mark that is seen may be our own, or an earlier attempt's.
+                (State::Running { sent: Sent::Yes, .. }, true) => {
+                    self.store.unknown(&record.lease()).await
+                }
+                // What was sent before is never taken over in these classes: the mark is our own.
+                (State::Running { .. }, _) => self.store.release(&record.lease()).await,
+                (State::Done { .. } | State::Unknown { .. } | State::Parked { .. }, _) => return,
+            };
+            if let Ok(Write::Applied | Write::Fenced) = given_back {
+                return;
+            }
+        }
+    }
+
+    /// Replays are shed after claims: a node that takes no claims still answers what is done.
+    async fn replay_at_least(&self, claim: &Claim, why: Unavailable) -> Asked {
+        let refused = Asked::Refused(Refused::Unavailable { why, retry_after: SOONEST });
+        let asked = self.uptime.elapsed();
+        if self.health.is_resting() {
+            return refused;
+        }
+        let Some(now) = self.suspicion.store_time(asked) else { return refused };
+        match self.store.get(&claim.id).await {
+            Ok(Some(record)) => match decide(Some(&record), claim, now) {
+                Decision::Refuse(refusal @ (Refusal::Replay | Refusal::Mismatch)) => {
+                    let claimed = Claimed::Lost { refusal, record: Box::new(record), now };
+                    Asked::Answered { claimed, asked }
+                }
+                Decision::Refuse(_) | Decision::Run(_) => refused,
+            },
+            Ok(None) | Err(_) => refused,
+        }
+    }
+
+    fn held(
+        self: &Arc<Self>,
+        call: &Call,
+        lease: Lease,
+        (grant, earlier): (Grant, Sent),
+        asked: Duration,
+    ) -> Arc<Held> {
+        if grant == Grant::TakenOver {
+            let route = metrics::SharedString::from_shared(Arc::clone(&call.route));
+            metrics::counter!("oncekey_takeovers_total", "route" => route).increment(1);
+            tracing::info!(fence = %lease.fence, "a key was taken over");
+        }
+        let earlier = match (grant, call.policy.class.may_send_again()) {
+            // What was sent before is never taken over in these classes: the mark is our own claim's.
+            (Grant::Again, false) => Sent::No,
+            (Grant::Again, true) | (Grant::Fresh | Grant::Reused | Grant::TakenOver, _) => earlier,
+        };
+        let announced = match call.policy.class {
+            // Its effects commit with its end or not at all, so there is nothing to announce.
+            Class::Tx => Sent::Yes,
+            Class::Once | Class::Keyed | Class::Retry => call.policy.announced(),
+        };
+        let grip = Grip::new(lease, (grant, earlier), call.policy.lease, asked, announced);
+        Arc::new(Held::new(Arc::clone(self), call, lease.id, Some(grip)))
+    }
+
+    /// What a call is told about a record that stands in its way.
+    fn lost(
+        &self,
+        call: &Call,
+        refusal: Refusal,
+        record: &Record,
+        (now, asked): (Timestamp, Duration),
+    ) -> Win {
+        let original = original(record);
+        if record.fingerprint.version() != call.fingerprint.version() {
+            // Written by another version of us: whether the requests are the same cannot be told.
+            return Win::Refused(Refused::Damaged);
+        }
+        let refused = match refusal {
+            Refusal::Mismatch => Refused::Mismatch {
+                differs: record.places.differing(&call.places),
+                original,
+                first_used: record.created,
+            },
+            Refusal::Replay => return self.replay(record, now, asked),
+            Refusal::NotRetained => match &record.state {
+                State::Done { answer: Answer::Tombstone(tombstone), .. } => Refused::NotRetained {
+                    status: tombstone.status,
+                    reason: tombstone.reason,
+                    original,
+                },
+                State::Done { answer: Answer::Kept(_), .. }
+                | State::Running { .. }
+                | State::Unknown { .. }
+                | State::Parked { .. } => Refused::Damaged,
+            },
+            Refusal::Expired => Refused::Expired { original },
+            Refusal::Unknown => Refused::Unknown { original },
+            Refusal::Parked => Refused::Parked { original },
+            Refusal::InProgress(until) => {
+                self.busy_elsewhere(call, record, (now, until), self.uptime.elapsed())
+            }
+        };
+        Win::Refused(refused)
+    }
+
+    fn replay(&self, record: &Record, now: Timestamp, asked: Duration) -> Win {
+        let State::Done { at, expires, answer: Answer::Kept(saved), .. } = &record.state else {
+            return Win::Refused(Refused::Damaged);
+        };
+        let Some(saved) = self.opened(record, saved) else {
+            return Win::Refused(Refused::Damaged);
+        };
+        // Counted from the question and not from the answer, which may have been long under way:
+        // so the store's clock, as memory reckons it, is never behind the real one (I27).
+        self.finished.keep(record, &saved, (now, asked));
+        Win::Replayed(Box::new(Replayed {
+            saved,
+            source: Source::Record,
+            age: now.since(*at),
+            ttl: expires.since(now),
+            original: original(record),
+            fence: Some(record.fence),
+        }))
+    }
+
+    /// The answer of a record as it was given; `None` if it cannot be decrypted.
+    pub(super) fn opened(&self, record: &Record, saved: &Saved) -> Option<Saved> {
+        let opened = self.vault.open_answer(record, saved);
+        if let Err(error) = &opened {
+            tracing::error!(%error, fence = %record.fence, "an answer cannot be replayed");
+        }
+        opened.ok()
+    }
+
+    /// Another process holds the key until a time.
+    fn busy_elsewhere(
+        &self,
+        call: &Call,
+        record: &Record,
+        (now, until): (Timestamp, Timestamp),
+        began: Duration,
+    ) -> Refused {
+        let left = until.since(now).max(SOONEST);
+        let retry_after = come_back_after(now.since(record.created)).min(left);
+        let original = Some(original(record));
+        match call.policy.in_flight {
+            InFlight::Accepted => Refused::Accepted { retry_after, original },
+            InFlight::Wait(_) | InFlight::Conflict => {
+                let waited = self.uptime.elapsed().saturating_sub(began);
+                Refused::InProgress { retry_after, waited, original }
+            }
+        }
+    }
+}
+
+/// When to come back to work that has run for `age`: what took long takes long. A constant second
+/// would make the clients of slow work ask ten times as often as it helps.
+pub(super) fn come_back_after(age: Duration) -> Duration {
+    age.clamp(SOONEST, LATEST)
+}
+
+/// The store's clock at the decision.
+fn store_time(claimed: &Claimed, lease: Duration) -> Timestamp {
+    match claimed {
+        Claimed::Won { lease: won, .. } => won.until.before(lease),
+        Claimed::Lost { now, .. } => *now,
+    }
+}

@@ -1,0 +1,197 @@
+//! Keeps leases alive while their work runs.
+//!
+//! One loop for the whole node renews everything that is due in one call, on a thread and a runtime
+//! of its own: handlers that block every worker thread cannot cost the leases. A renewal that
+//! *fails* says nothing, and the work goes on until its local deadline. Only a store that says that
+//! the lease is *lost* ends it.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use oncekey_core::{Fence, KeyId, Lease, Renewal, Store};
+use tokio::sync::Notify;
+
+use super::attempt::{Grip, Held};
+use super::measured::too_slow;
+use super::suspicion::Suspicion;
+use crate::clock::Uptime;
+
+/// Everything that is held on this node.
+#[derive(Debug)]
+pub(super) struct Heart {
+    kept: Mutex<Kept>,
+    bell: Notify,
+    ended: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct Kept {
+    all: BTreeMap<(KeyId, Fence), Arc<Held>>,
+    /// When the loop looks next, by uptime; `None` if it waits to be woken.
+    looks_at: Option<Duration>,
+}
+
+/// What the loop needs. Not the engine itself, which must be able to end.
+#[derive(Debug)]
+pub(super) struct Beat {
+    pub(super) heart: Arc<Heart>,
+    pub(super) store: Arc<dyn Store>,
+    pub(super) uptime: Arc<dyn Uptime>,
+    pub(super) suspicion: Arc<Suspicion>,
+}
+
+/// Renewals in one call: a statement of a few kilobytes, and one that fails costs no more than
+/// this many leases a round.
+const BATCH: usize = 256;
+/// How soon a failed round is tried again.
+const RETRY: Duration = Duration::from_secs(1);
+/// However short a lease is, the loop must not spin: a policy that nobody checked may say zero.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(10);
+
+impl Heart {
+    pub(super) fn new() -> Self {
+        let (kept, bell, ended) = (Mutex::default(), Notify::new(), AtomicBool::new(false));
+        Self { kept, bell, ended }
+    }
+
+    /// Keeps `held` alive from now on.
+    pub(super) fn keep(&self, held: &Arc<Held>) {
+        let Some(grip) = &held.grip else { return };
+        let mut kept = self.kept();
+        // The loop sleeps until the first of those that it saw is due. If that moment has passed,
+        // the machine was asleep, and the loop does not know.
+        let sleeps_past = |looks_at| due(grip) < looks_at || looks_at < grip.since();
+        let wakes = kept.looks_at.is_none_or(sleeps_past);
+        kept.all.insert((held.id, grip.lease.fence), Arc::clone(held));
+        drop(kept);
+        if wakes {
+            self.bell.notify_one();
+        }
+    }
+
+    /// Lets go of `held`. Comes before its end is written, so that the two cannot race.
+    pub(super) fn let_go(&self, held: &Held) {
+        if let Some(grip) = &held.grip {
+            self.kept().all.remove(&(held.id, grip.lease.fence));
+        }
+    }
+
+    /// Everything that is held now.
+    pub(super) fn everything(&self) -> Vec<Arc<Held>> {
+        self.kept().all.values().cloned().collect()
+    }
+
+    /// Notes when the loop looks next, and says how long that is from `now`; `None` if nothing is
+    /// held. In one step with the look at what is held, so that nothing comes in between.
+    fn plan(&self, now: Duration) -> Option<Duration> {
+        let mut kept = self.kept();
+        let grips = kept.all.values().filter_map(|held| held.grip.as_ref());
+        // What is due already was just tried, or came while the others were.
+        let pauses = grips.filter(|grip| !grip.is_lost()).map(|grip| match time_left(grip, now) {
+            Duration::ZERO => RETRY.min(grip.span / 6).max(SHORTEST_PAUSE),
+            left => left.max(SHORTEST_PAUSE),
+        });
+        let pause = pauses.min();
+        kept.looks_at = pause.map(|pause| now.saturating_add(pause));
+        pause
+    }
+
+    /// Ends the loop.
+    pub(super) fn end(&self) {
+        self.ended.store(true, Ordering::Release);
+        self.bell.notify_one();
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Beat {
+    /// Renews on a thread of its own until the heart ends.
+    pub(super) fn start_thread(self) -> std::io::Result<()> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let run = move || runtime.block_on(self.run());
+        std::thread::Builder::new().name("oncekey-heart".into()).spawn(run)?;
+        Ok(())
+    }
+
+    /// Renews until the heart ends.
+    pub(super) async fn run(self) {
+        while !self.heart.ended.load(Ordering::Acquire) {
+            match self.run_once().await {
+                None => self.heart.bell.notified().await,
+                Some(pause) => {
+                    let rung = std::pin::pin!(self.heart.bell.notified());
+                    let slept = std::pin::pin!(tokio::time::sleep(pause));
+                    tokio::select! { biased; () = rung => {}, () = slept => {} }
+                }
+            }
+        }
+    }
+
+    /// Renews what is due, and says how long until more is; `None` if nothing is held.
+    pub(super) async fn run_once(&self) -> Option<Duration> {
+        let now = self.uptime.elapsed();
+        let mut due: BTreeMap<Duration, Vec<Arc<Held>>> = BTreeMap::new();
+        for held in self.heart.everything() {
+            let Some(grip) = &held.grip else { continue };
+            if !grip.is_lost() && time_left(grip, now).is_zero() {
+                due.entry(grip.span).or_default().push(Arc::clone(&held));
+            }
+        }
+        for (span, held) in due {
+            self.renew_all(span, &held).await;
+        }
+        self.heart.plan(self.uptime.elapsed())
+    }
+
+    async fn renew_all(&self, span: Duration, held: &[Arc<Held>]) {
+        for batch in held.chunks(BATCH) {
+            let leases: Vec<Lease> =
+                batch.iter().filter_map(|held| held.grip.as_ref()).map(|grip| grip.lease).collect();
+            let asked = self.uptime.elapsed();
+            // The others must not lapse because one call takes its time.
+            let longest = (span / 3).max(RETRY);
+            let renewed = tokio::time::timeout(longest, self.store.renew(&leases, span)).await;
+            match renewed.unwrap_or_else(|_| Err(too_slow())) {
+                Ok(renewals) => {
+                    for (held, renewal) in batch.iter().zip(renewals) {
+                        self.note(held, renewal, span, asked);
+                    }
+                }
+                Err(error) => {
+                    // A failed renewal is not a lost lease.
+                    tracing::warn!(%error, leases = leases.len(), "leases could not be renewed");
+                }
+            }
+        }
+    }
+
+    fn note(&self, held: &Held, renewal: Renewal, span: Duration, asked: Duration) {
+        match (renewal, &held.grip) {
+            (Renewal::Until(until), Some(grip)) => {
+                grip.renewed(asked);
+                self.suspicion.look(until.before(span), asked, self.uptime.elapsed(), span);
+            }
+            // Work that ended meanwhile is not running under its lease either; it has let go.
+            (Renewal::Lost, Some(grip)) => {
+                if self.heart.kept().all.contains_key(&(held.id, grip.lease.fence)) {
+                    held.lose();
+                }
+            }
+            (_, None) => {}
+        }
+    }
+}
+
+/// When a lease is due: at a third of its span, so that two rounds may fail.
+fn due(grip: &Grip) -> Duration {
+    grip.since().saturating_add(grip.span / 3)
+}
+
+fn time_left(grip: &Grip, now: Duration) -> Duration {
+    due(grip).saturating_sub(now)
+}

@@ -1,0 +1,209 @@
+//! The story of owned work: claim, run, record, answer.
+//!
+//! Everything in here runs in a task of its own that nobody can cancel but the runtime. The caller
+//! waits at the other end of a channel; if it goes away, the story goes on.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use bytes::Bytes;
+use oncekey_core::policy::{Ending, Fit, Panicked, StoreDown};
+use oncekey_core::{Headers, KeyId, Saved};
+use tokio::sync::oneshot;
+
+use super::attempt::{Attempt, Held};
+use super::claim::Win;
+use super::flight::{Lead, Settled};
+use super::gate::Tracked;
+use super::record::Progress;
+use super::reply::{Ran, Recorded, Refused, Replayed, Reply, Source, Unavailable};
+use super::{Call, Finish, Shared};
+
+/// A call that leads its flight, or travels alone.
+pub(super) struct Leader<T> {
+    pub(super) shared: Arc<Shared>,
+    pub(super) call: Call,
+    pub(super) id: KeyId,
+    /// When the call came, by uptime.
+    pub(super) began: Duration,
+    /// Who waits for the same answer. `None` for a call that met another request under its key.
+    pub(super) flight: Option<Lead>,
+    pub(super) caller: oneshot::Sender<Reply<T>>,
+    pub(super) tracked: Tracked,
+}
+
+/// How the work ended, and what is known about it.
+struct Ended<T> {
+    ending: Ending,
+    saved: Option<Saved>,
+    value: Option<T>,
+}
+
+impl<T: Send + 'static> Leader<T> {
+    /// Leads to the end.
+    pub(super) async fn lead<W, F>(self, work: W)
+    where
+        W: FnOnce(Attempt) -> F + Send + 'static,
+        F: Future<Output = Finish<T>> + Send + 'static,
+    {
+        let policy = Arc::clone(&self.call.policy);
+        match self.shared.win(&self.call, self.id, self.began).await {
+            Win::Held(held) => self.run(held, work).await,
+            Win::Replayed(replayed) => {
+                self.end(Settled::Answer(replayed.clone()), Reply::Replayed(*replayed));
+            }
+            Win::Refused(Refused::Unavailable { why: Unavailable::Store, .. })
+                if policy.store_down == StoreDown::PassUnprotected =>
+            {
+                self.run_unprotected(work).await;
+            }
+            Win::Refused(refused) => {
+                // Who has waited less may wait on; what else stands in the way stands there for all.
+                let waits_on =
+                    matches!(refused, Refused::InProgress { .. } | Refused::Accepted { .. });
+                let settled = match waits_on {
+                    true => Settled::AskAgain,
+                    false => Settled::Refused(refused.clone()),
+                };
+                self.end(settled, Reply::Refused(refused));
+            }
+        }
+    }
+
+    /// Runs the work under a lease and records how it ended.
+    async fn run<W, F>(self, held: Arc<Held>, work: W)
+    where
+        W: FnOnce(Attempt) -> F + Send + 'static,
+        F: Future<Output = Finish<T>> + Send + 'static,
+    {
+        let Some(grip) = &held.grip else { return };
+        self.shared.heart.keep(&held);
+        let guard = Abandoned(&held);
+        let ended = work_through(&held, work, self.call.policy.panic).await;
+        self.shared.heart.let_go(&held);
+        let shared = Arc::clone(&self.shared);
+        let Ended { ending, saved, value } = ended;
+        let progress = shared.record(grip, &self.call.policy, ending, saved.as_ref()).await;
+        std::mem::forget(guard);
+
+        let (recorded, pending) = match progress {
+            Progress::Final(recorded) => (recorded, None),
+            Progress::Pending(entry) => (Recorded::Unrecorded, Some(entry)),
+        };
+        let settled = self.settled(&held, recorded, saved);
+        let fence = Some(grip.lease.fence);
+        let tracked = self.end(settled, Reply::Ran(Ran { value, recorded, fence }));
+        if let Some(entry) = pending {
+            shared.keep_trying(entry).await;
+        }
+        drop(tracked);
+    }
+
+    /// Runs the work without a lease, because the route's policy prefers that to a refusal.
+    async fn run_unprotected<W, F>(self, work: W)
+    where
+        W: FnOnce(Attempt) -> F + Send + 'static,
+        F: Future<Output = Finish<T>> + Send + 'static,
+    {
+        let route = metrics::SharedString::from_shared(Arc::clone(&self.call.route));
+        metrics::counter!("oncekey_unprotected_requests_total", "route" => route, "reason" => "store_down")
+            .increment(1);
+        tracing::warn!(route = &*self.call.route, "unprotected");
+        let held = Arc::new(Held::new(Arc::clone(&self.shared), &self.call, self.id, None));
+        let Ended { value, saved, .. } = work_through(&held, work, self.call.policy.panic).await;
+        let ran = Ran { value, recorded: Recorded::Unprotected, fence: None };
+        // Nothing is recorded, but whoever asked at the same time need not run it too.
+        let settled = self.settled(&held, ran.recorded, saved);
+        self.end(settled, Reply::Ran(ran));
+    }
+
+    /// What those who waited get.
+    fn settled(&self, held: &Held, recorded: Recorded, saved: Option<Saved>) -> Settled {
+        let ttl = match recorded {
+            Recorded::Kept | Recorded::Journalled | Recorded::Unrecorded => {
+                self.call.policy.retention
+            }
+            // The upstream said "not now" to all of them, or nobody keeps anything.
+            Recorded::Released | Recorded::Unprotected => Duration::ZERO,
+            Recorded::Tombstone(_) | Recorded::Unknown | Recorded::Fenced => {
+                return Settled::AskAgain;
+            }
+        };
+        match saved {
+            Some(saved) => Settled::Answer(Box::new(Replayed {
+                saved,
+                source: Source::Coalesced,
+                age: Duration::ZERO,
+                ttl,
+                original: self.call.request.as_str().to_owned(),
+                fence: held.grip.as_ref().map(|grip| grip.lease.fence),
+            })),
+            None => Settled::AskAgain,
+        }
+    }
+
+    /// Answers everybody.
+    fn end(self, settled: Settled, reply: Reply<T>) -> Tracked {
+        if let Some(flight) = self.flight {
+            flight.settle(settled);
+        }
+        // Nobody there: the caller has gone, and the answer is in the store.
+        if self.caller.send(reply).is_err() {
+            let route = metrics::SharedString::from_shared(Arc::clone(&self.call.route));
+            metrics::counter!("oncekey_client_aborts_total", "route" => route, "stage" => "waiting")
+                .increment(1);
+        }
+        self.tracked
+    }
+}
+
+/// Runs the work until it ends, panics, or the node wants it to stop.
+async fn work_through<T, W, F>(held: &Arc<Held>, work: W, panicked: Panicked) -> Ended<T>
+where
+    W: FnOnce(Attempt) -> F + Send + 'static,
+    F: Future<Output = Finish<T>> + Send + 'static,
+{
+    let attempt = Attempt(Arc::clone(held));
+    let mut work = std::pin::pin!(async move { work(attempt).await });
+    let caught = std::future::poll_fn(|context| {
+        // The work is dropped after a panic and never polled again, so nothing sees it half-done.
+        let polled = AssertUnwindSafe(|| work.as_mut().poll(context));
+        match std::panic::catch_unwind(polled) {
+            Ok(Poll::Pending) => Poll::Pending,
+            Ok(Poll::Ready(finish)) => Poll::Ready(Some(finish)),
+            Err(_) => Poll::Ready(None),
+        }
+    });
+    let finish = tokio::select! {
+        biased;
+        finish = caught => finish,
+        () = held.stopped() => None,
+    };
+    let may_have_acted = held.end();
+    match finish {
+        Some(Finish { ending, saved, value }) => Ended { ending, saved, value: Some(value) },
+        None if !may_have_acted => Ended { ending: Ending::NeverSent, saved: None, value: None },
+        None if panicked == Panicked::Answer500 && !held.is_stopped() => {
+            let saved = Saved { status: 500, headers: Headers::new(), body: Bytes::new() };
+            let ending = Ending::Answered { status: 500, fit: Fit::Whole };
+            Ended { ending, saved: Some(saved), value: None }
+        }
+        None => Ended { ending: Ending::Broke, saved: None, value: None },
+    }
+}
+
+/// Notices work whose task was dropped, which only the end of a runtime does.
+///
+/// A drop cannot talk to the store. The lease lapses, and what may have happened is then unknown
+/// or taken over, as after a crash.
+struct Abandoned<'a>(&'a Arc<Held>);
+
+impl Drop for Abandoned<'_> {
+    fn drop(&mut self) {
+        self.0.shared.heart.let_go(self.0);
+        metrics::counter!("oncekey_abandoned_total").increment(1);
+        tracing::warn!("an attempt was abandoned: its lease will lapse");
+    }
+}

@@ -1,0 +1,150 @@
+//! Gets the end of an attempt into the store, whatever the store does meanwhile.
+
+use std::time::Duration;
+
+use oncekey_core::policy::{Ending, Policy, Retain, Verdict};
+use oncekey_core::{ErrorKind, Lease, Saved, Write};
+
+use super::Shared;
+use super::attempt::Grip;
+use super::end::{End, Entry};
+use super::measured::too_slow;
+use super::redact::{Redacted, redact};
+use super::reply::Recorded;
+
+/// How far an end got.
+#[derive(Debug)]
+pub(super) enum Progress {
+    /// It is written, or will never be.
+    Final(Recorded),
+    /// It is nowhere but in memory.
+    Pending(Entry),
+}
+
+/// The pause after the first failure: a store that restarts its connection is back by then.
+const FIRST_PAUSE: Duration = Duration::from_millis(10);
+/// While the owner waits for its answer.
+const LONGEST_PAUSE: Duration = Duration::from_millis(500);
+/// Afterwards, when nobody waits.
+const BACKGROUND_PAUSE: Duration = Duration::from_secs(5);
+/// How long an end without a journal is kept in memory: longer than any restart of a store, and
+/// the end of this process loses it anyway.
+const BACKGROUND: Duration = Duration::from_secs(15 * 60);
+
+impl Shared {
+    /// Records how an attempt ended, and says what the owner should be told.
+    pub(super) async fn record(
+        &self,
+        grip: &Grip,
+        policy: &Policy,
+        ending: Ending,
+        saved: Option<&Saved>,
+    ) -> Progress {
+        let verdict = policy.verdict(grip.earlier, ending);
+        let stored = match verdict {
+            Verdict::Keep => saved.and_then(|saved| self.stored_form(&grip.lease, policy, saved)),
+            Verdict::Tombstone(_) | Verdict::Release | Verdict::Unknown => None,
+        };
+        let end = End::of(policy, verdict, ending, stored);
+        let entry = Entry { lease: grip.lease, end };
+        match self.write(entry, self.patience, LONGEST_PAUSE).await {
+            Progress::Final(recorded) => Progress::Final(recorded),
+            Progress::Pending(entry) => self.journal(entry).await,
+        }
+    }
+
+    /// Goes on trying to write an end that is nowhere but in memory.
+    pub(super) async fn keep_trying(&self, entry: Entry) {
+        match self.write(entry, BACKGROUND, BACKGROUND_PAUSE).await {
+            Progress::Final(_) => {}
+            Progress::Pending(entry) => {
+                tracing::error!(fence = %entry.lease.fence, "the end of an attempt is lost");
+            }
+        }
+    }
+
+    /// The answer as it is stored; `None` if it cannot be.
+    pub(super) fn stored_form(
+        &self,
+        lease: &Lease,
+        policy: &Policy,
+        saved: &Saved,
+    ) -> Option<Saved> {
+        let redacted;
+        let saved = match &policy.retain {
+            Retain::Whole => saved,
+            Retain::StatusOnly => return None,
+            Retain::Redacted(paths) => match redact(saved, paths) {
+                Redacted::Fit(fit) => {
+                    redacted = fit;
+                    &redacted
+                }
+                Redacted::Unfit => return None,
+            },
+        };
+        let fits = saved.body.len() <= policy.limits.saved_body
+            && saved.headers.encoded_len() <= policy.limits.saved_headers;
+        fits.then(|| self.vault.seal_answer(lease, saved))
+    }
+
+    /// Tries to write an end for as long as `patience`.
+    async fn write(&self, mut entry: Entry, patience: Duration, longest: Duration) -> Progress {
+        let began = self.uptime.elapsed();
+        let mut pause = FIRST_PAUSE;
+        let mut in_doubt = false;
+        loop {
+            // A try that is given up may still take effect, and the next one then finds that out.
+            let tried = tokio::time::timeout(patience, entry.write(&*self.store)).await;
+            let error = match tried.unwrap_or_else(|_| Err(too_slow())) {
+                Ok(Write::Applied) => {
+                    self.health.answered();
+                    return Progress::Final(entry.end.recorded());
+                }
+                // A release leaves nothing that could say that it was ours.
+                Ok(Write::Fenced) if in_doubt && entry.end == End::Release => {
+                    return Progress::Final(Recorded::Released);
+                }
+                Ok(Write::Fenced) => {
+                    tracing::warn!(fence = %entry.lease.fence, "a late end was refused");
+                    return Progress::Final(Recorded::Fenced);
+                }
+                Err(error) => error,
+            };
+            match (error.kind(), entry.end.without_answer()) {
+                (ErrorKind::Unavailable | ErrorKind::Ambiguous, _) => {
+                    in_doubt |= error.kind() == ErrorKind::Ambiguous;
+                    self.health.failed(self.uptime.elapsed());
+                }
+                // A store that refuses to work as it is set up may be set right. The work is done.
+                (ErrorKind::Unsuitable, _) => {
+                    tracing::warn!(%error, "the store refuses to take the end of an attempt");
+                }
+                (ErrorKind::Rejected, Some(smaller)) => {
+                    entry.end = smaller;
+                    continue;
+                }
+                (_, _) => {
+                    tracing::error!(%error, "the end of an attempt cannot be recorded");
+                    return Progress::Final(Recorded::Unrecorded);
+                }
+            }
+            if self.uptime.elapsed().saturating_sub(began) >= patience {
+                return Progress::Pending(entry);
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(longest);
+        }
+    }
+
+    /// Keeps an end that the store does not take, if there is a journal.
+    async fn journal(&self, entry: Entry) -> Progress {
+        let Some(backlog) = &self.backlog else { return Progress::Pending(entry) };
+        match backlog.keep(entry.clone()).await {
+            Ok(()) => Progress::Final(Recorded::Journalled),
+            Err(error) => {
+                tracing::error!(%error, "an end cannot be journalled");
+                Progress::Pending(entry)
+            }
+        }
+    }
+}

@@ -1,0 +1,60 @@
+//! What a handler can learn about the attempt that it is part of.
+
+use oncekey_core::{Fence, Key, Scope};
+
+use crate::engine::Attempt;
+
+/// The attempt that a protected request belongs to, found in the request's extensions.
+///
+/// A request that passed through the layer has none.
+#[derive(Clone, Debug)]
+pub struct IdempotencyContext(Attempt);
+
+impl IdempotencyContext {
+    pub(super) fn new(attempt: Attempt) -> Self {
+        Self(attempt)
+    }
+
+    /// What the client sent.
+    #[must_use]
+    pub fn key(&self) -> &Key {
+        self.0.key()
+    }
+
+    /// Whom the key belongs to.
+    #[must_use]
+    pub fn scope(&self) -> &Scope {
+        self.0.scope()
+    }
+
+    /// The number of this attempt. Store it with what the handler writes, and refuse writes with
+    /// a smaller one: then an attempt that was replaced can change nothing.
+    ///
+    /// `None` if the request runs unprotected because the store is down and the policy says so.
+    #[must_use]
+    pub fn fence(&self) -> Option<Fence> {
+        self.0.fence()
+    }
+
+    /// The key to send with a foreign call: the same for every attempt, different for every step.
+    #[must_use]
+    pub fn derived_key(&self, step: &str) -> String {
+        self.0.derived_key(step)
+    }
+
+    /// Whether an earlier attempt began the same work, and may have done some of it. True only
+    /// under the classes `keyed` and `retry`.
+    #[must_use]
+    pub fn is_retry(&self) -> bool {
+        self.0.is_retry()
+    }
+
+    /// Waits until this attempt has lost its lease. Never returns if it keeps it. For handlers
+    /// that would rather stop than work for nothing.
+    ///
+    /// # Cancellation
+    /// Dropping the future changes nothing.
+    pub async fn lost(&self) {
+        self.0.lost().await;
+    }
+}

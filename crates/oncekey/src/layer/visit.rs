@@ -1,0 +1,240 @@
+//! One keyed request, from its arrival to its answer.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::header::CONTENT_TYPE;
+use http::request::Parts;
+use http::{HeaderMap, Method, Request, Response, Version};
+use http_body::Body;
+use oncekey_core::{Fingerprint, Key, Places, Scope, Subject};
+use tower_service::Service;
+use tracing::field::{Empty, display};
+use tracing::{Instrument as _, Span};
+
+use super::body::ResponseBody;
+use super::collect::{Read, read};
+use super::layer::Config;
+use super::meters::Quality;
+use super::outcome::Outcome;
+use super::rule::Rule;
+use super::work::Work;
+use crate::clock::Stopwatch;
+use crate::engine::{Call, RequestId};
+use crate::problem::{Code, Problem};
+
+/// A request that a rule applies to.
+pub(super) struct Visit {
+    pub(super) config: Arc<Config>,
+    pub(super) rule: Arc<Rule>,
+    pub(super) request: RequestId,
+    pub(super) version: Version,
+    pub(super) span: Span,
+    method: Method,
+}
+
+/// A request that ends before the engine hears of it: nothing was claimed.
+pub(super) struct Turned {
+    pub(super) outcome: Outcome,
+    pub(super) problem: Problem,
+    pub(super) key: Option<Key>,
+}
+
+/// How a request ended, and the answer to it.
+pub(super) type End<B, E> = (Outcome, Result<Response<ResponseBody<B>>, E>);
+
+impl Visit {
+    pub(super) fn new(config: Arc<Config>, rule: Arc<Rule>, parts: &Parts) -> Self {
+        let request = config.request_id(parts);
+        let span = tracing::info_span!(
+            "idempotency",
+            idempotency.route = rule.name(),
+            idempotency.mode = rule.needs().label(),
+            idempotency.request_id = request.as_str(),
+            idempotency.outcome = Empty,
+            idempotency.key_hash = Empty,
+            idempotency.replayed = Empty,
+            idempotency.attempt = Empty,
+            idempotency.fence = Empty,
+            idempotency.original_request_id = Empty,
+            idempotency.original_traceparent = Empty,
+        );
+        let (method, version) = (parts.method.clone(), parts.version);
+        Self { config, rule, request, method, version, span }
+    }
+
+    /// Tells the story of the request, and counts it.
+    pub(super) async fn tell<S, B, RB>(
+        self,
+        service: S,
+        parts: Parts,
+        body: B,
+    ) -> Result<Response<ResponseBody<RB>>, S::Error>
+    where
+        S: Service<Request<B>, Response = Response<RB>> + Send + 'static,
+        S::Future: Send + 'static,
+        S::Error: Send + 'static,
+        B: Body<Data = Bytes> + From<Bytes> + Send + 'static,
+        RB: Body<Data = Bytes> + Send + 'static,
+        RB::Error: Send + 'static,
+    {
+        let watch = Stopwatch::start();
+        let (outcome, mut answer) =
+            self.story(service, parts, body).instrument(self.span.clone()).await;
+        if let Ok(response) = &mut answer {
+            response.extensions_mut().insert(outcome);
+        }
+        self.span.record("idempotency.outcome", outcome.label());
+        self.rule.meters().request(&self.method, outcome);
+        self.rule.meters().took(outcome, watch.elapsed());
+        answer
+    }
+
+    /// The order is part of the contract: key, scope, body, fingerprint, and only then the engine.
+    async fn story<S, B, RB>(&self, service: S, parts: Parts, body: B) -> End<RB, S::Error>
+    where
+        S: Service<Request<B>, Response = Response<RB>> + Send + 'static,
+        S::Future: Send + 'static,
+        S::Error: Send + 'static,
+        B: Body<Data = Bytes> + From<Bytes> + Send + 'static,
+        RB: Body<Data = Bytes> + Send + 'static,
+        RB::Error: Send + 'static,
+    {
+        let (call, body) = match self.prepare(&parts, body).await {
+            Ok(prepared) => prepared,
+            Err(turned) => return (turned.outcome, Ok(self.turn(*turned))),
+        };
+        let key = call.key.clone();
+        let limits = call.policy.limits;
+        let span = self.span.clone();
+        let work = Work { service, parts, body, limits };
+        let work = move |attempt| work.run(attempt).instrument(span);
+        let reply = self.config.engine.answer(call, work).await;
+        self.respond(&key, reply)
+    }
+
+    async fn prepare<B>(&self, parts: &Parts, body: B) -> Result<(Call, Bytes), Box<Turned>>
+    where
+        B: Body<Data = Bytes>,
+    {
+        let key = self.key(&parts.headers)?;
+        let scope = self.scope(parts, &key)?;
+        let body = self.read(body, &key).await?;
+        let (fingerprint, places) = self.fingerprint(parts, &body);
+        let call = Call {
+            key,
+            scope,
+            fingerprint,
+            places,
+            route: self.rule.shared_name(),
+            request: self.request.clone(),
+            policy: Arc::clone(self.rule.shared_policy()),
+        };
+        Ok((call, body))
+    }
+
+    fn key(&self, headers: &HeaderMap) -> Result<Key, Box<Turned>> {
+        match self.rule.key(headers) {
+            Ok(Some(key)) => {
+                self.rule.meters().key(Quality::of(&key));
+                self.record_attempt(headers);
+                Ok(key)
+            }
+            Ok(None) => {
+                self.rule.meters().keyless();
+                let mut problem = Problem::new(
+                    Code::KeyMissing,
+                    "This operation needs an Idempotency-Key header, so that a retry cannot do it \
+                     twice. Nothing was executed.",
+                );
+                problem.hint = Some(
+                    "Generate one random key per operation, and send the same key on every retry \
+                     of that operation.",
+                );
+                Err(Turned::new(Outcome::MissingKey, problem, None))
+            }
+            Err(error) => {
+                self.rule.meters().key(Quality::Invalid);
+                let detail = format!("Nothing was executed: {error}.");
+                let problem = Problem::new(Code::KeyInvalid, detail);
+                Err(Turned::new(Outcome::InvalidKey, problem, None))
+            }
+        }
+    }
+
+    fn scope(&self, parts: &Parts, key: &Key) -> Result<Scope, Box<Turned>> {
+        let scope = self.config.scope.find(parts).map_err(|refused| {
+            Turned::new(Outcome::InvalidRequest, refused.problem(), Some(key))
+        })?;
+        if !self.span.is_disabled() {
+            // Eight digits find a record in a log and say nothing about the key.
+            let id = self.config.engine.key_id(&scope, key).to_string();
+            self.span.record("idempotency.key_hash", &id[..8]);
+        }
+        Ok(scope)
+    }
+
+    async fn read<B>(&self, body: B, key: &Key) -> Result<Bytes, Box<Turned>>
+    where
+        B: Body<Data = Bytes>,
+    {
+        let limit = self.rule.shared_policy().limits.request_body;
+        let problem = match read(body, limit).await {
+            Read::Whole(body) => return Ok(body),
+            Read::TooLarge => Problem::new(
+                Code::BodyTooLarge,
+                format!(
+                    "A request with an Idempotency-Key may have a body of at most {limit} bytes \
+                     here. Nothing was executed."
+                ),
+            ),
+            Read::Broken => Problem::new(
+                Code::BodyIncomplete,
+                "The request body could not be read to its end. Nothing was executed.",
+            ),
+        };
+        Err(Turned::new(Outcome::InvalidRequest, problem, Some(key)))
+    }
+
+    fn fingerprint(&self, parts: &Parts, body: &Bytes) -> (Fingerprint, Places) {
+        let uri = self.config.uri(parts);
+        let mut headers = Vec::new();
+        for name in self.rule.counted_headers() {
+            let lines = parts.headers.get_all(name).iter();
+            headers.extend(lines.map(|value| (name.as_str(), value.as_bytes())));
+        }
+        let mut types = parts.headers.get_all(CONTENT_TYPE).iter().map(|value| value.as_bytes());
+        let content_type = match (types.next(), types.next()) {
+            (only, None) => only,
+            // Who knows which of them the service believes: all count, and none means JSON.
+            (_, Some(_)) => {
+                let lines = parts.headers.get_all(CONTENT_TYPE).iter();
+                headers.extend(lines.map(|value| (CONTENT_TYPE.as_str(), value.as_bytes())));
+                None
+            }
+        };
+        let subject = Subject {
+            method: parts.method.as_str(),
+            path: uri.path().as_bytes(),
+            query: uri.query().map(str::as_bytes),
+            content_type,
+            headers: &headers,
+            body,
+        };
+        Fingerprint::v1(&subject, self.rule.fingerprint_rules())
+    }
+
+    /// Clients that count their attempts let telemetry tell a retry from a second click.
+    fn record_attempt(&self, headers: &HeaderMap) {
+        let line = headers.get("idempotency-attempt").and_then(|line| line.to_str().ok());
+        if let Some(attempt) = line.and_then(|text| text.parse::<u32>().ok()) {
+            self.span.record("idempotency.attempt", display(attempt));
+        }
+    }
+}
+
+impl Turned {
+    fn new(outcome: Outcome, problem: Problem, key: Option<&Key>) -> Box<Self> {
+        Box::new(Self { outcome, problem, key: key.cloned() })
+    }
+}

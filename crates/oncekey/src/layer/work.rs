@@ -1,0 +1,206 @@
+//! The work: the service behind the layer, called once, and what its answer counts as.
+//!
+//! This runs in a task of the engine, not in the client's: a client that hangs up stops nothing
+//! here.
+
+use bytes::Bytes;
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
+use http::request::Parts;
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
+use http_body::Body;
+use oncekey_core::policy::{Fit, Limits};
+use tower_service::Service;
+
+use super::body::ResponseBody;
+use super::collect::{Collected, collect};
+use super::context::IdempotencyContext;
+use super::replay;
+use crate::engine::{Attempt, Finish, NoSend};
+
+/// A service and the request for it.
+pub(super) struct Work<S> {
+    pub(super) service: S,
+    pub(super) parts: Parts,
+    pub(super) body: Bytes,
+    pub(super) limits: Limits,
+}
+
+/// What the caller that ran the work gets.
+pub(super) enum Ended<B: Body, E> {
+    /// The service's answer, cookies and all.
+    Answer(Response<ResponseBody<B>>),
+    /// The service's error.
+    Failed(E),
+    /// The attempt lost its right to act before the service was called.
+    NotBegun(NoSend),
+}
+
+/// What of the request is needed when the answer is there.
+struct Asked {
+    method: Method,
+    traceparent: Option<HeaderValue>,
+    limits: Limits,
+}
+
+impl<S> Work<S> {
+    /// Calls the service, unless the attempt may not act any more.
+    pub(super) async fn run<B, RB>(self, attempt: Attempt) -> Finish<Ended<RB, S::Error>>
+    where
+        S: Service<Request<B>, Response = Response<RB>>,
+        B: From<Bytes>,
+        RB: Body<Data = Bytes>,
+    {
+        if let Err(why) = attempt.send().await {
+            return Finish::never_sent(Ended::NotBegun(why));
+        }
+        let Self { mut service, mut parts, body, limits } = self;
+        let asked = Asked {
+            method: parts.method.clone(),
+            traceparent: parts.headers.get("traceparent").cloned(),
+            limits,
+        };
+        parts.extensions.insert(IdempotencyContext::new(attempt));
+        let answer = service.call(Request::from_parts(parts, B::from(body)));
+        // The service is one of many clones, and may hold a permit that others wait for.
+        drop(service);
+        match answer.await {
+            Ok(response) => asked.judge(response).await,
+            // The service may have done something before it failed.
+            Err(error) => Finish::no_answer(Ended::Failed(error)),
+        }
+    }
+}
+
+impl Asked {
+    /// What an answer counts as. The caller gets the whole of it in any case.
+    async fn judge<B, E>(self, response: Response<B>) -> Finish<Ended<B, E>>
+    where
+        B: Body<Data = Bytes>,
+    {
+        let status = response.status();
+        let untouched = |response: Response<B>| Ended::Answer(response.map(ResponseBody::inner));
+        let connected = self.method == Method::CONNECT && status.is_success();
+        if status == StatusCode::SWITCHING_PROTOCOLS || connected {
+            return Finish::not_kept(status.as_u16(), Fit::Upgraded, untouched(response));
+        }
+        if status.is_informational() {
+            // No server can send it as an answer, so there is none.
+            return Finish::no_answer(untouched(response));
+        }
+        if is_stream(response.headers()) {
+            return Finish::not_kept(status.as_u16(), Fit::Streamed, untouched(response));
+        }
+        self.judge_body(response).await
+    }
+
+    async fn judge_body<B, E>(self, response: Response<B>) -> Finish<Ended<B, E>>
+    where
+        B: Body<Data = Bytes>,
+    {
+        let (mut head, body) = response.into_parts();
+        let status = head.status.as_u16();
+        match collect(body, self.limits.saved_body).await {
+            Collected::TooLarge { prefix, rest } => {
+                let body = ResponseBody::prefixed(prefix, rest);
+                let value = Ended::Answer(Response::from_parts(head, body));
+                Finish::not_kept(status, Fit::TooLarge, value)
+            }
+            Collected::Cut { prefix, error } => {
+                let body = ResponseBody::cut(prefix, error);
+                Finish::no_answer(Ended::Answer(Response::from_parts(head, body)))
+            }
+            Collected::Whole { mut body, trailers } => {
+                if !replay::has_body(head.status) && !body.is_empty() {
+                    // No server would send it. Without it, first answer and replay are the same.
+                    body = Bytes::new();
+                    head.headers.remove(CONTENT_LENGTH);
+                }
+                let whole = is_whole(&head, body.len());
+                let saved =
+                    replay::save(&head, body.clone(), trailers.as_ref(), self.traceparent.as_ref());
+                let body = ResponseBody::whole(body, trailers);
+                let value = Ended::Answer(Response::from_parts(head, body));
+                match saved {
+                    _ if !whole => Finish::no_answer(value),
+                    Ok(saved) if saved.headers.encoded_len() <= self.limits.saved_headers => {
+                        Finish::answered(saved, value)
+                    }
+                    Ok(_) | Err(_) => Finish::not_kept(status, Fit::TooLarge, value),
+                }
+            }
+        }
+    }
+}
+
+/// Whether a body is as long as its head says. A shorter one was cut somewhere on its way here.
+fn is_whole(head: &http::response::Parts, length: usize) -> bool {
+    if !replay::has_body(head.status) {
+        return true;
+    }
+    let declared = head.headers.get_all(CONTENT_LENGTH);
+    let number = |line: &HeaderValue| line.to_str().ok().and_then(|text| text.parse().ok());
+    declared.iter().all(|line| number(line) == Some(length))
+}
+
+/// Whether an answer is a stream without an end in sight. Waiting for its end would hold it back
+/// from its client.
+fn is_stream(headers: &HeaderMap) -> bool {
+    let essence = |value: &HeaderValue| {
+        let bytes = value.as_bytes().split(|byte| *byte == b';').next().unwrap_or_default();
+        bytes.trim_ascii().to_ascii_lowercase()
+    };
+    headers.get(CONTENT_TYPE).is_some_and(|value| {
+        matches!(&essence(value)[..], b"text/event-stream" | b"multipart/x-mixed-replace")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn head(status: u16, lines: &[(&str, &str)]) -> http::response::Parts {
+        let mut response = Response::builder().status(status);
+        for (name, value) in lines {
+            response = response.header(*name, *value);
+        }
+        response.body(()).unwrap().into_parts().0
+    }
+
+    #[test]
+    fn event_streams_are_streams_whatever_their_spelling() {
+        for (value, stream) in [
+            ("text/event-stream", true),
+            ("Text/Event-Stream ; charset=utf-8", true),
+            ("multipart/x-mixed-replace; boundary=frame", true),
+            ("text/event-streams", false),
+            ("application/json", false),
+            ("", false),
+        ] {
+            assert_eq!(
+                is_stream(&head(200, &[("content-type", value)]).headers),
+                stream,
+                "{value}"
+            );
+        }
+        assert!(!is_stream(&HeaderMap::new()));
+    }
+
+    /// I14: a body that is shorter or longer than declared is not whole.
+    #[test]
+    fn a_body_of_another_length_than_declared_is_not_whole() {
+        for (lines, whole) in [
+            (&[][..], true),
+            (&[("content-length", "3")], true),
+            (&[("content-length", "4")], false),
+            (&[("content-length", "2")], false),
+            (&[("content-length", "three")], false),
+            (&[("content-length", "3"), ("content-length", "4")], false),
+        ] {
+            assert_eq!(is_whole(&head(200, lines), 3), whole, "{lines:?}");
+        }
+        assert!(
+            is_whole(&head(304, &[("content-length", "9")]), 0),
+            "the length of another answer"
+        );
+    }
+}

@@ -1,0 +1,120 @@
+//! A store that fails on command, around the reference store.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use oncekey::core::store::Purged;
+use oncekey::core::{
+    Claim, Claimed, Completion, ErrorKind, KeyId, Lease, MemoryStore, Record, Renewal, Store,
+    StoreError, Write,
+};
+
+/// What happens to one call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Fault {
+    /// Nothing: it goes through.
+    None,
+    /// It is refused, and nothing changed.
+    Refused(ErrorKind),
+    /// It takes effect, and its answer is lost.
+    AnswerLost,
+    /// It takes no effect, and no answer ever comes.
+    Hangs,
+}
+
+/// Fails the next calls of each kind as it was told; once told "from now on", it fails all.
+#[derive(Debug)]
+pub(crate) struct FaultyStore {
+    inner: Arc<MemoryStore>,
+    plan: Mutex<VecDeque<(&'static str, Fault)>>,
+    down: Mutex<Option<Fault>>,
+    pub(crate) calls: Mutex<Vec<&'static str>>,
+}
+
+impl FaultyStore {
+    pub(crate) fn new(inner: Arc<MemoryStore>) -> Self {
+        Self { inner, plan: Mutex::default(), down: Mutex::default(), calls: Mutex::default() }
+    }
+
+    /// The next call of this kind fails like this.
+    pub(crate) fn fail_next(&self, operation: &'static str, fault: Fault) {
+        self.plan.lock().unwrap().push_back((operation, fault));
+    }
+
+    /// Every call fails like this, or none any more.
+    pub(crate) fn fail_all(&self, fault: Option<Fault>) {
+        *self.down.lock().unwrap() = fault;
+    }
+
+    pub(crate) fn count(&self, operation: &str) -> usize {
+        self.calls.lock().unwrap().iter().filter(|called| **called == operation).count()
+    }
+
+    fn fault(&self, operation: &'static str) -> Fault {
+        self.calls.lock().unwrap().push(operation);
+        if let Some(fault) = *self.down.lock().unwrap() {
+            return fault;
+        }
+        let mut plan = self.plan.lock().unwrap();
+        match plan.front() {
+            Some((planned, fault)) if *planned == operation => {
+                let fault = *fault;
+                plan.pop_front();
+                fault
+            }
+            Some(_) | None => Fault::None,
+        }
+    }
+}
+
+async fn with<T>(
+    fault: Fault,
+    call: impl Future<Output = Result<T, StoreError>>,
+) -> Result<T, StoreError> {
+    match fault {
+        Fault::None => call.await,
+        Fault::Refused(kind) => Err(StoreError::new(kind, "on purpose")),
+        Fault::AnswerLost => {
+            drop(call.await);
+            Err(StoreError::new(ErrorKind::Ambiguous, "on purpose"))
+        }
+        Fault::Hangs => std::future::pending().await,
+    }
+}
+
+#[async_trait]
+impl Store for FaultyStore {
+    async fn claim(&self, claim: &Claim) -> Result<Claimed, StoreError> {
+        with(self.fault("claim"), self.inner.claim(claim)).await
+    }
+
+    async fn renew(&self, leases: &[Lease], span: Duration) -> Result<Vec<Renewal>, StoreError> {
+        with(self.fault("renew"), self.inner.renew(leases, span)).await
+    }
+
+    async fn send(&self, lease: &Lease) -> Result<Write, StoreError> {
+        with(self.fault("send"), self.inner.send(lease)).await
+    }
+
+    async fn complete(&self, lease: &Lease, completion: &Completion) -> Result<Write, StoreError> {
+        with(self.fault("complete"), self.inner.complete(lease, completion)).await
+    }
+
+    async fn release(&self, lease: &Lease) -> Result<Write, StoreError> {
+        with(self.fault("release"), self.inner.release(lease)).await
+    }
+
+    async fn unknown(&self, lease: &Lease) -> Result<Write, StoreError> {
+        with(self.fault("unknown"), self.inner.unknown(lease)).await
+    }
+
+    async fn get(&self, id: &KeyId) -> Result<Option<Record>, StoreError> {
+        with(self.fault("get"), self.inner.get(id)).await
+    }
+
+    async fn purge(&self, limit: usize) -> Result<Purged, StoreError> {
+        with(self.fault("purge"), self.inner.purge(limit)).await
+    }
+}

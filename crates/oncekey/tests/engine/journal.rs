@@ -1,0 +1,92 @@
+//! Ends that wait in the journal for a store that is away: F4, I13, I34.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use oncekey::core::{ErrorKind, Policy, Store};
+use oncekey::engine::{Attempt, BuildError, Finish, JournalError, Looked, Ran, Recorded, Reply};
+
+use crate::faults::{Fault, FaultyStore};
+use crate::scene::{Scene, saved};
+
+const DOWN: Fault = Fault::Refused(ErrorKind::Unavailable);
+
+/// Runs work whose store goes away between send and end.
+async fn end_without_a_store(scene: &Scene, store: &Arc<FaultyStore>, key: &str) -> Reply<u16> {
+    let down = Arc::clone(store);
+    let work = async move |attempt: Attempt| {
+        attempt.send().await.unwrap();
+        down.fail_all(Some(DOWN));
+        Finish::answered(saved(201), 201)
+    };
+    scene.engine.answer(scene.call(key, 1), work).await
+}
+
+async fn is_done(scene: &Scene, key: &str) -> bool {
+    let call = scene.call(key, 1);
+    let id = scene.engine.key_id(&call.scope, &call.key);
+    matches!(scene.engine.look(&id).await, Ok(Some(Looked::Done(_))))
+}
+
+#[tokio::test]
+async fn an_end_in_the_journal_reaches_the_store_when_it_is_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut scene = Scene::new(Policy::default());
+    let store = Arc::new(FaultyStore::new(Arc::clone(&scene.store)));
+    let builder = scene.node(Arc::clone(&store) as Arc<dyn Store>).journal(folder.path());
+    scene.engine = builder.patience(Duration::from_millis(50)).build().unwrap();
+    let reply = end_without_a_store(&scene, &store, "k").await;
+    assert!(matches!(reply, Reply::Ran(Ran { recorded: Recorded::Journalled, .. })), "{reply:?}");
+    assert_eq!(scene.engine.load().journalled, 1);
+    store.fail_all(None);
+    while scene.engine.load().journalled > 0 {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert!(is_done(&scene, "k").await);
+}
+
+/// What one process could not write, the next one does, once; and never over a newer attempt.
+#[tokio::test]
+async fn what_a_process_leaves_in_its_journal_the_next_one_writes() {
+    for taken_over in [false, true] {
+        let folder = tempfile::tempdir().unwrap();
+        let class = oncekey::core::Class::Keyed;
+        let mut scene = Scene::of_class(class);
+        let store = Arc::new(FaultyStore::new(Arc::clone(&scene.store)));
+        let builder = scene.node(Arc::clone(&store) as Arc<dyn Store>).journal(folder.path());
+        scene.engine = builder.patience(Duration::from_millis(50)).build().unwrap();
+        let reply = end_without_a_store(&scene, &store, "k").await;
+        let journalled = matches!(reply, Reply::Ran(Ran { recorded: Recorded::Journalled, .. }));
+        assert!(journalled, "{reply:?}");
+
+        let memory = Arc::clone(&scene.store) as Arc<dyn Store>;
+        let other = Scene { engine: scene.node(memory).build().unwrap(), ..scene.clone() };
+        if taken_over {
+            scene.clock.advance(scene.policy.lease + scene.policy.grace);
+            assert!(matches!(other.ask("k", 1, 202, Duration::ZERO).await, Reply::Ran(_)));
+        }
+        scene.engine = other.engine;
+        store.fail_all(None);
+        let memory = Arc::clone(&scene.store) as Arc<dyn Store>;
+        // The folder is free as soon as the engine before is gone with its tasks.
+        let next = loop {
+            match scene.node(Arc::clone(&memory)).journal(folder.path()).build() {
+                Ok(engine) => break engine,
+                Err(BuildError::Journal(JournalError::InUse { .. })) => {
+                    tokio::time::sleep(Duration::from_millis(10)).await;
+                }
+                Err(error) => panic!("{error}"),
+            }
+        };
+        while next.load().journalled > 0 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        scene.engine = next;
+        match scene.ask("k", 1, 500, Duration::ZERO).await {
+            Reply::Replayed(replay) => {
+                assert_eq!(replay.saved.status, if taken_over { 202 } else { 201 });
+            }
+            reply => panic!("{reply:?}"),
+        }
+    }
+}
