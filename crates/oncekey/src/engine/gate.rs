@@ -14,6 +14,7 @@ pub(super) struct Gate {
     claims: AtomicUsize,
     most_claims: usize,
     closed: AtomicBool,
+    closing: Notify,
     tasks: AtomicUsize,
     idle: Notify,
 }
@@ -43,6 +44,7 @@ impl Gate {
             claims: AtomicUsize::new(0),
             most_claims,
             closed: AtomicBool::new(false),
+            closing: Notify::new(),
             tasks: AtomicUsize::new(0),
             idle: Notify::new(),
         }
@@ -79,6 +81,19 @@ impl Gate {
     /// Lets nothing new begin.
     pub(super) fn close(&self) {
         self.closed.store(true, Ordering::Release);
+        self.closing.notify_waiters();
+    }
+
+    /// Waits until nothing new may begin: waits are shed first.
+    pub(super) async fn closed(&self) {
+        loop {
+            let mut rung = std::pin::pin!(self.closing.notified());
+            rung.as_mut().enable();
+            if self.closed.load(Ordering::Acquire) {
+                return;
+            }
+            rung.await;
+        }
     }
 
     /// Waits until no task is left.

@@ -152,8 +152,10 @@ impl Engine {
                 (call.request.as_str().to_owned(), began)
             });
             let seat = match joined {
-                Joined::Leads(flight) => return self.lead(call, id, Some(flight), work).await,
-                Joined::Differs => return self.lead(call, id, None, work).await,
+                Joined::Leads(flight) => {
+                    return self.lead((call, id, began), Some(flight), work).await;
+                }
+                Joined::Differs => return self.lead((call, id, began), None, work).await,
                 Joined::Full(flight) => return Reply::Refused(shared.busy(&call, &flight, began)),
                 Joined::Follows(seat) => seat,
             };
@@ -169,7 +171,12 @@ impl Engine {
     }
 
     /// Gives the work to a task of its own and waits for what comes of it.
-    async fn lead<T, W, F>(&self, call: Call, id: KeyId, flight: Option<Lead>, work: W) -> Reply<T>
+    async fn lead<T, W, F>(
+        &self,
+        (call, id, began): (Call, KeyId, Duration),
+        flight: Option<Lead>,
+        work: W,
+    ) -> Reply<T>
     where
         T: Send + 'static,
         W: FnOnce(Attempt) -> F + Send + 'static,
@@ -178,7 +185,7 @@ impl Engine {
         let shared = Arc::clone(&self.0);
         let tracked = shared.gate.track();
         let (caller, reply) = oneshot::channel();
-        let leader = Leader { shared, call, id, flight, caller, tracked };
+        let leader = Leader { shared, call, id, began, flight, caller, tracked };
         self.0.spawner.spawn(Box::pin(leader.lead(work)));
         // The task is gone only if its runtime is.
         reply.await.unwrap_or(Reply::Refused(Refused::Unavailable {
