@@ -86,6 +86,7 @@ impl Names {
                 let request = self.visits.get(visit);
                 request.and_then(|request| self.requests.get(request)).copied().into_iter().collect()
             }
+            What::Probed { id, .. } => vec![*id],
             What::Node(..)
             | What::Stepped(_)
             | What::Outage(_)
