@@ -7,12 +7,12 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use oncekey::core::store::Purged;
 use oncekey::core::{
     Claim, Claimed, Class, Completion, ErrorKind, Fence, KeyId, Lease, Record, Renewal, Saved,
     Timestamp, Write,
 };
-use oncekey::engine::{NoSend, Recorded, Refused, Source};
+use oncekey::core::store::Purged;
+use oncekey::engine::{Happened, NoSend, Recorded, Refused, Source};
 
 use crate::time::SimTime;
 
@@ -54,6 +54,8 @@ pub(crate) enum What {
     Answered { visit: u32, answer: Got },
     /// The work ended.
     Ended { request: u32, fence: Option<Fence>, end: End },
+    /// The upstream was asked whether work happened.
+    Probed { id: KeyId, fence: Fence, happened: Happened },
     /// Something happened to a node.
     Node(Life, Change),
     /// The store's clock stepped by this many microseconds.
