@@ -15,6 +15,7 @@ pub(super) struct Gate {
     most_claims: usize,
     closed: AtomicBool,
     closing: Notify,
+    stopping: AtomicBool,
     tasks: AtomicUsize,
     idle: Notify,
 }
@@ -45,6 +46,7 @@ impl Gate {
             most_claims,
             closed: AtomicBool::new(false),
             closing: Notify::new(),
+            stopping: AtomicBool::new(false),
             tasks: AtomicUsize::new(0),
             idle: Notify::new(),
         }
@@ -94,6 +96,16 @@ impl Gate {
             }
             rung.await;
         }
+    }
+
+    /// Notes that the time to finish is over.
+    pub(super) fn stop(&self) {
+        self.stopping.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether the time to finish is over, also for what begins only now.
+    pub(super) fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::SeqCst)
     }
 
     /// Waits until no task is left.

@@ -80,6 +80,10 @@ impl<T: Send + 'static> Leader<T> {
     {
         let Some(grip) = &held.grip else { return };
         self.shared.heart.keep(&held);
+        if self.shared.gate.is_stopping() {
+            // Its claim was under way when the node began to shut down, and took its time.
+            held.stop();
+        }
         let guard = Abandoned(&held);
         let ended = work_through(&held, work, self.call.policy.panic).await;
         self.shared.heart.let_go(&held);
@@ -122,11 +126,9 @@ impl<T: Send + 'static> Leader<T> {
     /// What those who waited get.
     fn settled(&self, held: &Held, recorded: Recorded, saved: Option<Saved>) -> Settled {
         let ttl = match recorded {
-            Recorded::Kept | Recorded::Journalled | Recorded::Unrecorded => {
-                self.call.policy.retention
-            }
-            // The upstream said "not now" to all of them, or nobody keeps anything.
-            Recorded::Released | Recorded::Unprotected => Duration::ZERO,
+            Recorded::Kept | Recorded::Journalled => self.call.policy.retention,
+            // The upstream said "not now" to all of them, or nobody keeps anything for sure.
+            Recorded::Released | Recorded::Unprotected | Recorded::Unrecorded => Duration::ZERO,
             Recorded::Tombstone(_) | Recorded::Unknown | Recorded::Fenced => {
                 return Settled::AskAgain;
             }

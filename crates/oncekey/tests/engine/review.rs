@@ -6,8 +6,8 @@ use std::time::Duration;
 use oncekey::core::policy::{InFlight, Mark, Retain};
 use oncekey::core::{Answer, Class, ErrorKind, Policy, State, Store};
 use oncekey::engine::{
-    Attempt, Doubt, Drained, Finish, Happened, NoSend, Probe, Ran, Recorded, Refused, Reply,
-    Resolution,
+    Attempt, Doubt, Drained, Finish, Happened, Looked, NoSend, Probe, Ran, Recorded, Refused,
+    Reply, Resolution,
 };
 
 use crate::faults::{Fault, FaultyStore};
@@ -339,4 +339,55 @@ async fn a_resolution_is_kept_as_the_policy_says() {
         let record = scene.store.get(&id).await.unwrap().unwrap();
         assert!(matches!(record.state, State::Done { answer: Answer::Tombstone(_), .. }));
     }
+}
+
+/// L6: a claim that was under way when the node had to end is handed back too.
+#[tokio::test(start_paused = true)]
+async fn a_claim_that_is_won_after_the_last_moment_is_handed_back() {
+    let (scene, store) = faulty(Policy::default());
+    store.fail_next("claim", Fault::Hangs);
+    let late = tokio::spawn({
+        let scene = scene.clone();
+        async move {
+            let work = async |_: Attempt| -> Finish<()> { std::future::pending().await };
+            scene.engine.answer(scene.call("k", 1), work).await
+        }
+    });
+    tokio::time::sleep(SECOND).await;
+    // The claim is answered between the last moment and the last words.
+    let drained = scene.engine.shutdown(7 * SECOND).await;
+    assert_eq!(drained.left, 0);
+    let reply = late.await.unwrap();
+    assert!(matches!(reply, Reply::Ran(Ran { recorded: Recorded::Released, .. })), "{reply:?}");
+}
+
+/// I13: nobody is promised a replay of what is not recorded.
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_is_not_recorded_promises_no_replay() {
+    let (scene, store) = faulty(Policy::default());
+    let work = async move |attempt: Attempt| {
+        attempt.send().await.unwrap();
+        tokio::time::sleep(SECOND).await;
+        store.fail_all(Some(Fault::Refused(ErrorKind::Unavailable)));
+        Finish::answered(saved(201), 201)
+    };
+    let first = scene.engine.answer(scene.call("k", 1), work);
+    let (first, second) = tokio::join!(first, scene.ask("k", 1, 201, NONE));
+    assert!(matches!(first, Reply::Ran(Ran { recorded: Recorded::Unrecorded, .. })), "{first:?}");
+    match second {
+        Reply::Replayed(replayed) => assert_eq!(replayed.ttl, NONE),
+        reply => panic!("{reply:?}"),
+    }
+}
+
+/// I27: what has expired is not shown as an answer, by a node that has just started either.
+#[tokio::test(start_paused = true)]
+#[ignore = "Store::get does not tell the store's time, and only that may judge retention"]
+async fn a_new_node_does_not_show_what_has_expired() {
+    let scene = Scene::new(Policy { linger: 3_600 * SECOND, ..Policy::default() });
+    assert!(matches!(scene.ask("k", 1, 201, NONE).await, Reply::Ran(_)));
+    scene.clock.advance(scene.policy.retention + SECOND);
+    let id = scene.engine.key_id(&scene.call("k", 1).scope, &scene.call("k", 1).key);
+    let looked = another_node(&scene).engine.look(&id).await.unwrap();
+    assert!(matches!(looked, Some(Looked::Without(Refused::Expired { .. }))), "{looked:?}");
 }
