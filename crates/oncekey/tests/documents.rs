@@ -92,6 +92,20 @@ fn every_outcome_is_in_the_reference() {
     assert_eq!(listed, words);
 }
 
+/// The five lines of the README are those of the how-to, which is compiled.
+#[test]
+fn the_readme_protects_a_service_as_the_how_to_does() {
+    let readme = read("README.md");
+    let (_, section) =
+        readme.split_once("\n## Protect an axum service in five lines\n").expect("it");
+    let (_, code) = section.split_once("```rust\n").expect("code");
+    let (code, _) = code.split_once("```").expect("the end of the code");
+    assert_eq!(code.lines().count(), 5);
+    let indented: String = code.lines().map(|line| format!("    {line}\n")).collect();
+    let how_to = read("docs/how-to/protect-an-axum-service.md");
+    assert!(how_to.contains(&indented), "the how-to does not have:\n{indented}");
+}
+
 /// Every metric is in the reference with its type and its labels, and nothing else is.
 #[test]
 fn the_table_of_metrics_is_the_code() {

@@ -22,6 +22,7 @@ use oncekey::engine::Engine;
 use oncekey::layer::{IdempotencyLayer, Rule, ScopeFrom};
 use oncekey::store::sqlite::{Placement, SqliteOptions, SqliteStore};
 use tokio::net::TcpListener;
+use tokio::signal::unix::{SignalKind, signal};
 
 use crate::api::Tenant;
 use crate::payments::Payments;
@@ -54,9 +55,11 @@ async fn main() -> Result<(), Box<dyn Error>> {
         .layer(Extension(payments))
         .layer(Extension(provider));
 
+    // From here on Ctrl-C ends the program in good order.
+    let mut interrupt = signal(SignalKind::interrupt())?;
     println!("listening on http://{}", listener.local_addr()?);
     println!("{}", api::requests_to_try(listener.local_addr()?));
-    let stop = async { tokio::signal::ctrl_c().await.unwrap_or_default() };
+    let stop = async move { interrupt.recv().await.unwrap_or_default() };
     axum::serve(listener, app).with_graceful_shutdown(stop).await?;
 
     // Payments whose clients have hung up are still being made. They are finished first.
