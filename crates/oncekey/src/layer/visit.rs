@@ -94,7 +94,14 @@ impl Visit {
         }
         self.span.record("idempotency.outcome", outcome.label());
         self.rule.meters().request(&self.method, outcome);
-        self.rule.meters().took(outcome, watch.elapsed());
+        let took = watch.elapsed();
+        self.rule.meters().took(outcome, took);
+        tracing::info!(
+            parent: &self.span,
+            outcome = outcome.label(),
+            duration_ms = took.as_secs_f64() * 1_000.0,
+            message = outcome.message(),
+        );
         answer
     }
 

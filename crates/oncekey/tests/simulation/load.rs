@@ -153,7 +153,11 @@ fn engine_call(world: &World, engine: &Engine, job: &Job) -> Call {
         lease: options.lease,
         grace: options.grace,
         in_flight,
-        limits: Limits { saved_body: SAVED_BODY, ..Limits::default() },
+        limits: Limits {
+            saved_body: SAVED_BODY,
+            waiters_per_key: options.seats,
+            ..Limits::default()
+        },
         store_down: if job.passes { StoreDown::PassUnprotected } else { StoreDown::Refuse },
         mark: spec.mark,
         retain: spec.retain.clone(),

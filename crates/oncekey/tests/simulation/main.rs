@@ -14,6 +14,7 @@ mod chaos;
 mod checker;
 mod crowd;
 mod dice;
+mod fate;
 mod gate;
 mod load;
 mod log;

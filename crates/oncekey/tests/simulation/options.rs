@@ -30,6 +30,11 @@ pub(crate) struct Options {
     pub(crate) wake: Wakes,
     pub(crate) journal: Journal,
     pub(crate) sweeps: Sweeps,
+    pub(crate) probes: Probes,
+    /// How many claims a node may have under way.
+    pub(crate) claims: usize,
+    /// How many calls may wait for one key on one node.
+    pub(crate) seats: usize,
     /// Bytes of answers that an engine keeps in memory.
     pub(crate) cache: u64,
     pub(crate) store: StoreFaults,
@@ -74,6 +79,14 @@ pub(crate) enum Journal {
 pub(crate) enum Sweeps {
     Never,
     NowAndThen,
+}
+
+/// Whether engines can ask somebody whether work happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Probes {
+    None,
+    /// The upstream itself.
+    Upstream,
 }
 
 /// What goes wrong on the way to the store and back, each per thousand calls.
@@ -140,6 +153,9 @@ impl Options {
             wake: dice.pick(&[Wakes::Polling, Wakes::Feed]),
             journal: Journal::None,
             sweeps: dice.pick(&[Sweeps::Never, Sweeps::NowAndThen]),
+            probes: dice.pick(&[Probes::None, Probes::None, Probes::Upstream]),
+            claims: if calm { 4_096 } else { dice.pick(&[4_096, 4_096, 2]) },
+            seats: dice.pick(&[32, 32, 1]),
             // All or nothing: an eviction in between would depend on the cache's own chance.
             cache: dice.pick(&[0, 64 * 1024 * 1024]),
             store: StoreFaults::default(),
@@ -156,6 +172,11 @@ impl Options {
         options.store = StoreFaults::draw(&mut dice, calm);
         options.upstream = UpstreamFaults::draw(&mut dice, calm);
         options.chaos = Chaos::draw(&mut dice, calm, lease);
+        // A probe that says "no" vouches that nothing is under way. While the store's clock steps,
+        // nobody can: what looks lapsed may have an owner that is about to send.
+        if options.probes == Probes::Upstream {
+            options.chaos.clock_steps = 0;
+        }
         options
     }
 
@@ -258,9 +279,9 @@ impl Chaos {
             pauses: weight(300),
             crashes: weight(150),
             drains: weight(100),
-            clock_steps: weight(100),
+            clock_steps: weight(200),
             outages: weight(150),
-            forgeries: weight(100),
+            forgeries: weight(200),
         }
     }
 }

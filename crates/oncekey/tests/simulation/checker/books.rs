@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use oncekey::core::{
-    Answer, Claim, Class, Fence, Fingerprint, KeyId, Outcome, Owner, Sent, Timestamp,
+    Answer, Claim, Class, Fence, Fingerprint, KeyId, Outcome, Owner, Saved, Sent, Timestamp,
 };
 
 use crate::log::{End, Got, Life};
@@ -43,8 +43,6 @@ pub(super) struct Finished {
     pub(super) forget: Timestamp,
     pub(super) outcome: Outcome,
     pub(super) answer: Answer,
-    /// Simulated time.
-    pub(super) at: Duration,
 }
 
 /// One grant of a key.
@@ -61,6 +59,8 @@ pub(super) struct Attempt {
     /// The request that it was the attempt of, if its work began.
     pub(super) request: Option<u32>,
     pub(super) visits: Vec<u32>,
+    /// What a probe found out about it.
+    pub(super) found_out: Option<Saved>,
     /// What was recorded under it.
     pub(super) completed: Option<Finished>,
     pub(super) released: bool,

@@ -91,6 +91,7 @@ impl Judge<'_> {
             known: BTreeMap::new(),
             request: None,
             visits: Vec::new(),
+            found_out: None,
             completed: None,
             released: false,
             unknown: false,

@@ -19,6 +19,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use oncekey::core::{ErrorKind, KeyId, Owner, Timestamp};
+use oncekey::engine::Happened;
 
 use self::books::{Book, Visited};
 use crate::log::{Ask, Change, Job, Life, Told, What, Who};
@@ -131,6 +132,12 @@ impl Judge<'_> {
                 self.draining.insert(*life);
             }
             What::Node(_, Change::Started | Change::Paused | Change::Resumed) => {}
+            What::Probed { id, fence, happened: Happened::Yes(answer) } => {
+                if let Some(attempt) = self.book(*id).attempts.get_mut(fence) {
+                    attempt.found_out = Some(answer.clone());
+                }
+            }
+            What::Probed { happened: Happened::No | Happened::CannotTell, .. } => {}
             What::Stepped(micros) => self.stepped += micros,
             What::Escaped(life) => {
                 self.wrong("I41", format!("a panic left a task of {life:?}"));

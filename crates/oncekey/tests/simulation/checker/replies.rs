@@ -10,6 +10,7 @@ use super::books::{Attempt, Finished, Work};
 use crate::load::request_name;
 use crate::log::{End, Got, Job, Life, Note};
 use crate::options::Journal;
+use crate::time::BASE;
 use crate::work::SAVED_BODY;
 use crate::world::fingerprint_of;
 
@@ -145,19 +146,15 @@ impl Judge<'_> {
     /// I12: a replay is what was recorded. I27: and not for longer than it was to be kept.
     fn check_record(&mut self, served: &Served, saved: &Saved, fence: Fence) {
         let (job, at) = (&served.job, self.at);
-        let retention = self.history.options.retention;
         let attempts = &self.book(job.id).attempts;
         let completed = attempts.get(&fence).and_then(|attempt| attempt.completed.clone());
         match completed {
-            Some(Finished { answer: Answer::Kept(kept), at: done, .. }) if kept == *saved => {
+            Some(Finished { answer: Answer::Kept(kept), expires, .. }) if kept == *saved => {
                 // Only for a reply at once, without a look at the store: the store judges by its own
                 // clock, and its answer may come late.
-                let kept_for = at.saturating_sub(done);
-                if kept_for > retention
-                    && self.stepped == 0
-                    && self.called.get(&job.request) == Some(&at)
-                {
-                    self.wrong("I27", format!("fence {fence} was replayed for {kept_for:?}"));
+                let at_once = self.called.get(&job.request) == Some(&at);
+                if at_once && self.stepped == 0 && expires < BASE.after(at) {
+                    self.wrong("I27", format!("fence {fence} was replayed after {expires:?}"));
                 }
             }
             Some(_) => self.wrong("I12", format!("a replay differs from the record of {fence}")),

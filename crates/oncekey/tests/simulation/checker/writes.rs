@@ -96,7 +96,7 @@ impl Judge<'_> {
         if let Who::Node(_) = by {
             self.check_answer(lease, &completion.answer);
         }
-        let finished = finished(lease.fence, completion, now, self.at);
+        let finished = finished(lease.fence, completion, now);
         self.set_phase(lease, |phase| *phase = Phase::Done(finished.clone()));
         self.attempt(lease, |attempt| attempt.completed = Some(finished));
         let book = self.book(lease.id);
@@ -151,6 +151,11 @@ impl Judge<'_> {
     fn check_answer(&mut self, lease: &Lease, answer: &Answer) {
         let Some(attempt) = self.book(lease.id).attempts.get(&lease.fence) else { return };
         let request = attempt.request;
+        if let (Some(found_out), Answer::Kept(kept)) = (&attempt.found_out, answer)
+            && found_out == kept
+        {
+            return;
+        }
         let end =
             request.and_then(|request| self.works.get(&request)).and_then(|it| it.end.clone());
         let right = match (&end, answer) {
@@ -219,13 +224,13 @@ fn due(standing: Option<&Standing>, lease: &Lease, ask: &Ask) -> Due {
 
 /// Retention counts from the completion, or from the fence if the clock fell behind it, but no
 /// more than a day.
-fn finished(fence: Fence, completion: &Completion, now: Timestamp, at: Duration) -> Finished {
+fn finished(fence: Fence, completion: &Completion, now: Timestamp) -> Finished {
     let most = now.after(Duration::from_secs(86_400));
     let from = Timestamp::from_micros(fence.number()).min(most).max(now);
     let expires = from.after(completion.retention);
     let forget = expires.after(completion.linger);
     let answer = completion.answer.clone();
-    Finished { expires, forget, outcome: answer.outcome(), answer, at }
+    Finished { expires, forget, outcome: answer.outcome(), answer }
 }
 
 /// The default table: the upstream did not do it, or nobody knows.
