@@ -6,7 +6,7 @@
 
 use std::io::{BufRead as _, Write as _};
 
-use crate::drive::{Callers, Lane, Meter, drive};
+use crate::drive::{Callers, Lane, Meter, measure};
 use crate::service::Operation;
 
 /// Answers until the input ends. `lanes` makes the services that are compared; it runs on the
@@ -23,12 +23,8 @@ pub(crate) fn answer(lanes: fn() -> Vec<Lane>, meter: Meter) {
         let callers = Callers::ALL.into_iter().find(|known| known.label() == callers);
         let what = (operation.expect("a known one"), callers.expect("a known one"));
         let requests = requests.parse().expect("a number");
-        let runtime = what.1.runtime().expect("a runtime");
-        let spent: Vec<String> = runtime.block_on(async {
-            let mut lanes = lanes();
-            drive(&mut lanes, what, requests, meter).await;
-            lanes.iter().flat_map(Lane::spent).map(|count| count.to_string()).collect()
-        });
+        let spent = measure(what, requests, lanes, meter).expect("a runtime");
+        let spent: Vec<String> = spent.into_iter().flatten().map(|n| n.to_string()).collect();
         writeln!(output, "{}", spent.join(" ")).expect("somebody asked");
         output.flush().expect("somebody asked");
     }

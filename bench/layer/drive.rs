@@ -74,6 +74,7 @@ pub(crate) struct Lane {
     front: Front,
     service: Router,
     desk: Desk,
+    /// By how much the meter rose for all requests together.
     spent: [u64; 2],
 }
 
@@ -83,22 +84,38 @@ impl Lane {
         let desk = Desk::new();
         Self { front, service: dress(desk.routes()), desk, spent: [0; 2] }
     }
-
-    /// By how much the meter rose for all requests together.
-    pub(crate) const fn spent(&self) -> [u64; 2] {
-        self.spent
-    }
 }
 
-/// Sends `requests` requests to each service and waits for all answers. Must run on the runtime
-/// of `callers`.
+/// Measures the services that `lanes` makes, on a runtime of their own: by how much the meter rose
+/// for each of them.
+///
+/// # Errors
+/// If there is no runtime to be had.
+pub(crate) fn measure(
+    what: (Operation, Callers),
+    requests: usize,
+    lanes: impl FnOnce() -> Vec<Lane> + Send + 'static,
+    meter: Meter,
+) -> std::io::Result<Vec<[u64; 2]>> {
+    let runtime = what.1.runtime()?;
+    // In a task, as a connection is: what a runtime waits for itself costs a system call each
+    // time that it has to wait.
+    let spent = runtime.block_on(runtime.spawn(async move {
+        let mut lanes = lanes();
+        drive(&mut lanes, what, requests, meter).await;
+        lanes.into_iter().map(|lane| lane.spent).collect()
+    }));
+    Ok(spent.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic())))
+}
+
+/// Sends `requests` requests to each service and waits for all answers.
 ///
 /// The services take turns every few milliseconds: what is looked for is the small difference
 /// between them, and a machine that is slow for a while is then slow for all.
 ///
 /// # Panics
 /// If a service does not answer as it should: then it is not what we think we measure.
-pub(crate) async fn drive(
+async fn drive(
     lanes: &mut [Lane],
     (operation, callers): (Operation, Callers),
     requests: usize,

@@ -6,7 +6,7 @@ use oncekey::store::sqlite::SqliteStore;
 use oncekey_bench::Result;
 
 use crate::child::{Child, Peer};
-use crate::drive::{Callers, Lane, drive};
+use crate::drive::{Callers, Lane, measure};
 use crate::grid::{Gauge, Grid, Side};
 use crate::service::Operation;
 use crate::{Plan, clock, ours};
@@ -66,17 +66,13 @@ impl Grid {
     fn time(
         &mut self,
         what: (Operation, Callers),
-        lanes: impl FnOnce() -> Vec<Lane>,
+        lanes: impl FnOnce() -> Vec<Lane> + Send + 'static,
         requests: usize,
         side: Side,
     ) -> Result<()> {
-        let runtime = what.1.runtime()?;
-        let spent: Vec<[f64; 2]> = runtime.block_on(async {
-            let mut lanes = lanes();
-            drive(&mut lanes, what, requests, clock::times).await;
-            let each = |lane: &Lane| lane.spent().map(|count| count as f64 / requests as f64);
-            lanes.iter().map(each).collect()
-        });
+        let spent = measure(what, requests, lanes, clock::times)?;
+        let each = |spent: [u64; 2]| spent.map(|count| count as f64 / requests as f64);
+        let spent: Vec<_> = spent.into_iter().map(each).collect();
         self.add_all(what, side, Gauge::TIME, &spent);
         Ok(())
     }
@@ -92,7 +88,7 @@ impl Grid {
         };
         let folder = tempfile::tempdir_in(&plan.folder)?;
         let store = Arc::new(SqliteStore::open(folder.path().join("keys.db"))?);
-        self.time(what, || ours::lanes(store), requests, Side::Sqlite)
+        self.time(what, move || ours::lanes(store), requests, Side::Sqlite)
     }
 
     /// Adds what each service took: without a layer, with it, and perhaps with an empty one.

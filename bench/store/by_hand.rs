@@ -20,13 +20,15 @@ use rusqlite::{Connection, OpenFlags, params};
 use crate::Result;
 
 /// The settings of the store's writer, in its order; see `schema.rs` of the store.
-pub(crate) const PRAGMAS: [(&str, &str); 6] = [
+pub(crate) const PRAGMAS: [(&str, &str); 8] = [
     ("journal_mode", "wal"),
     ("synchronous", "full"),
     ("wal_autocheckpoint", "32000"),
     ("journal_size_limit", "134217728"),
     ("cache_size", "-65536"),
     ("temp_store", "memory"),
+    ("secure_delete", "on"),
+    ("cell_size_check", "on"),
 ];
 
 /// When the store writes its log back, and how often it looks.

@@ -1,13 +1,13 @@
 //! Makes any API safe to retry.
 //!
-//! [`engine`] does the work: claim, run, complete. [`layer`](crate::layer) puts it in front of a
+//! [`engine`] does the work: claim, run, complete. [`layer`] puts it in front of a
 //! tower service. The stores are in [`store`]; the decisions that all of them share are in
 //! [`core`].
 //!
 //! | feature | what it adds |
 //! |---|---|
 //! | `sqlite` | [`store::sqlite`]: the embedded store, one file, durable |
-//! | `tower` | [`layer`](crate::layer): `Idempotency-Key` for axum, hyper and other tower services |
+//! | `tower` | [`layer`]: `Idempotency-Key` for axum, hyper and other tower services |
 
 pub mod clock;
 pub mod engine;

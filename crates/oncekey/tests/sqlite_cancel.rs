@@ -13,10 +13,11 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
 
 use oncekey::core::browse::{Browse, Filter, Page};
+use oncekey::core::saved::NotKept;
 use oncekey::core::wake::Wake as _;
 use oncekey::core::{
-    Answer, Claim, Claimed, Completion, Grant, Lease, Refusal, Renewal, Sent, State, StateKind,
-    Store, Write,
+    Answer, Claim, Claimed, Completion, Erase, Grant, Lease, Refusal, Renewal, Sent, State,
+    StateKind, Store, Write,
 };
 use oncekey::store::sqlite::{SqliteOptions, SqliteStore};
 use tempfile::TempDir;
@@ -274,7 +275,7 @@ fn two_large_answers_of_one_owner_do_not_mix() {
     }
 }
 
-/// F43: reads, purges, feeds and lists can be given up as well.
+/// F43: reads, purges, feeds, lists and erasures can be given up as well.
 #[test]
 fn a_question_that_was_given_up_can_be_asked_again() {
     let scene = Scene::new();
@@ -297,6 +298,9 @@ fn a_question_that_was_given_up_can_be_asked_again() {
     at_every_moment("count", |up, _| up.drive(store.count(&filter, 10)).is_some());
     at_every_moment("find", |up, _| up.drive(store.find(&"key-1".into(), 10)).is_some());
     assert!(scene.answer(2) == Some(answer(2, LARGE)));
+    at_every_moment("erase", |up, _| up.drive(store.erase(&key_id(2))).is_some());
+    let Some(Answer::Tombstone(erased)) = scene.answer(2) else { panic!("it was erased") };
+    assert_eq!(erased.reason, NotKept::Erased);
 }
 
 /// F43, F42: those who give up while they wait for a place leave no trace and take no place along.

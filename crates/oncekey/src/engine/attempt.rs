@@ -48,6 +48,8 @@ pub(super) struct Held {
     acted: AtomicBool,
     /// Whether the node wants the work to stop.
     stopped: AtomicBool,
+    /// Whether the work is over. Clones of the attempt may live on, in tasks that it left behind.
+    ended: AtomicBool,
     /// Rung when the lease is lost or the work is to stop.
     bell: Notify,
 }
@@ -148,8 +150,9 @@ impl Held {
     pub(super) fn new(shared: Arc<Shared>, call: &Call, id: KeyId, grip: Option<Grip>) -> Self {
         let (key, scope, route) = (call.key.clone(), call.scope.clone(), Arc::clone(&call.route));
         let began = shared.uptime.elapsed();
-        let (acted, stopped) = (AtomicBool::new(false), AtomicBool::new(false));
-        Self { shared, key, scope, id, route, began, grip, acted, stopped, bell: Notify::new() }
+        let [acted, stopped, ended] = std::array::from_fn(|_| AtomicBool::new(false));
+        let bell = Notify::new();
+        Self { shared, key, scope, id, route, began, grip, acted, stopped, ended, bell }
     }
 
     async fn send(&self) -> Result<(), NoSend> {
@@ -162,9 +165,9 @@ impl Held {
             }
         }
         self.acted.store(true, Ordering::SeqCst);
-        // Whoever stops the attempt sets its flag first and looks at ours second, and we the other
-        // way round: at least one of the two sees the other.
-        if self.stopped.load(Ordering::SeqCst) {
+        // Whoever stops or ends the attempt sets its flag first and looks at ours second, and we
+        // the other way round: at least one of the two sees the other.
+        if self.stopped.load(Ordering::SeqCst) || self.ended.load(Ordering::SeqCst) {
             return Err(NoSend::Lost);
         }
         Ok(())
@@ -172,7 +175,7 @@ impl Held {
 
     /// I7: nothing is sent unless enough is left of the lease by a clock that counts sleep.
     async fn still_holds(&self, grip: &Grip) -> Result<(), NoSend> {
-        if self.is_over() {
+        if self.is_over() || self.ended.load(Ordering::SeqCst) {
             return Err(NoSend::Lost);
         }
         if grip.has_time(self.shared.uptime.elapsed()) {
@@ -223,9 +226,11 @@ impl Held {
         Err(NoSend::Store)
     }
 
-    /// Whether the work was told that it may act. If not, provably nothing was sent.
-    pub(super) fn may_have_acted(&self) -> bool {
-        self.acted.load(Ordering::Acquire)
+    /// Lets nothing more be sent, because how the work ended is about to be decided. `true` if it
+    /// was told that it may act; if not, provably nothing was sent, and nothing will be.
+    pub(super) fn end(&self) -> bool {
+        self.ended.store(true, Ordering::SeqCst);
+        self.acted.load(Ordering::SeqCst)
     }
 
     /// Notes that somebody else has the key.
@@ -252,8 +257,7 @@ impl Held {
     }
 
     fn is_over(&self) -> bool {
-        self.is_stopped()
-            || self.grip.as_ref().is_some_and(|grip| grip.lost.load(Ordering::Acquire))
+        self.is_stopped() || self.grip.as_ref().is_some_and(Grip::is_lost)
     }
 
     async fn over(&self) {
@@ -308,6 +312,11 @@ impl Grip {
     /// Notes a renewal that was asked for at `asked`.
     pub(super) fn renewed(&self, asked: Duration) {
         self.since.fetch_max(micros(asked), Ordering::AcqRel);
+    }
+
+    /// Whether the store said that somebody else has the key.
+    pub(super) fn is_lost(&self) -> bool {
+        self.lost.load(Ordering::Acquire)
     }
 
     /// Whether there is time to begin at `now`.

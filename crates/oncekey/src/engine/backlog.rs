@@ -117,8 +117,10 @@ impl Backlog {
                     drop(self.journal.drained(mark).await);
                 }
                 Err(error) => match error.kind() {
-                    ErrorKind::Unavailable | ErrorKind::Ambiguous => return Round::Stuck,
-                    ErrorKind::Corrupt | ErrorKind::Rejected | ErrorKind::Unsuitable | _ => {
+                    ErrorKind::Unavailable | ErrorKind::Ambiguous | ErrorKind::Unsuitable => {
+                        return Round::Stuck;
+                    }
+                    ErrorKind::Corrupt | ErrorKind::Rejected | _ => {
                         tracing::error!(%error, "an end in the journal cannot be recorded");
                         self.set_aside(mark);
                     }

@@ -43,29 +43,35 @@ const SOONEST: Duration = Duration::from_secs(1);
 const LATEST: Duration = Duration::from_secs(10);
 
 impl Shared {
-    /// Claims the key of `call`, and waits for it if somebody else holds it and the policy says so.
-    pub(super) async fn win(self: &Arc<Self>, call: &Call, id: KeyId) -> Win {
-        let began = self.uptime.elapsed();
+    /// Claims the key of `call`, which came at `began`, and waits for it if somebody else holds it
+    /// and the policy says so.
+    pub(super) async fn win(self: &Arc<Self>, call: &Call, id: KeyId, began: Duration) -> Win {
         let mut claim = self.claim_of(call, id);
         let longest = match call.policy.in_flight {
-            InFlight::Wait(longest) => longest,
+            // Whoever followed another call before has waited for a while already.
+            InFlight::Wait(longest) => {
+                longest.saturating_sub(self.uptime.elapsed().saturating_sub(began))
+            }
             InFlight::Conflict | InFlight::Accepted => Duration::ZERO,
         };
         let mut patience = std::pin::pin!(tokio::time::sleep(longest));
         let mut probed = false;
         loop {
-            let (refusal, record, now) = match self.ask(&mut claim, call).await {
+            let (refusal, record, now, asked) = match self.ask(&mut claim, call).await {
                 Asked::Refused(refused) => return Win::Refused(refused),
                 Asked::Answered { claimed, asked } => match claimed {
                     Claimed::Won { lease, grant, earlier } => {
                         return Win::Held(self.held(call, lease, (grant, earlier), asked));
                     }
-                    Claimed::Lost { refusal, record, now } => (refusal, record, now),
+                    Claimed::Lost { refusal, record, now } => (refusal, record, now, asked),
                 },
             };
             let until = match refusal {
                 Refusal::InProgress(until) => until,
-                Refusal::Unknown if !probed && self.ask_probe(&record).await == Probed::Settled => {
+                Refusal::Unknown
+                    if !probed
+                        && self.ask_probe(&record, &call.policy).await == Probed::Settled =>
+                {
                     probed = true;
                     continue;
                 }
@@ -74,18 +80,24 @@ impl Shared {
                 | Refusal::NotRetained
                 | Refusal::Expired
                 | Refusal::Unknown
-                | Refusal::Parked => return self.lost(call, refusal, &record, now),
+                | Refusal::Parked => return self.lost(call, refusal, &record, (now, asked)),
             };
             let busy = self.busy_elsewhere(call, &record, (now, until), began);
             if longest.is_zero() || self.gate.is_crowded() {
                 return Win::Refused(busy);
             }
-            let wait = self.waits.wait(id, record.fence);
-            // Its lease may lapse, which nobody announces.
+            let most = call.policy.limits.waiters.saturating_sub(self.flights.waiting());
+            let Some(wait) = self.waits.wait(id, record.fence, most) else {
+                return Win::Refused(busy);
+            };
+            // Its lease may lapse, which nobody announces. While the store's clock is in doubt no
+            // lease lapses, and for how long that lasts is learned by asking.
             let lapse = until.after(claim.grace).since(now).saturating_add(FIRST_PAUSE);
+            let lapse = lapse.min(claim.lease.max(SOONEST));
             tokio::select! {
                 biased;
                 () = &mut patience => return Win::Refused(busy),
+                () = self.gate.closed() => return Win::Refused(busy),
                 () = wait.rung() => {}
                 () = tokio::time::sleep(lapse) => {}
             }
@@ -133,13 +145,7 @@ impl Shared {
             match self.store.claim(claim).await {
                 Ok(claimed) => {
                     self.health.answered();
-                    let answered = self.uptime.elapsed();
-                    self.suspicion.look(
-                        store_time(&claimed, claim.lease),
-                        asked,
-                        answered,
-                        claim.lease,
-                    );
+                    self.look_at_clock(&claimed, claim, asked);
                     return Asked::Answered { claimed, asked };
                 }
                 Err(error) => match error.kind() {
@@ -164,6 +170,12 @@ impl Shared {
         self.down(claim, in_doubt, SOONEST)
     }
 
+    /// Compares the store's clock, as it shows in the answer to a claim, with ours.
+    pub(super) fn look_at_clock(&self, claimed: &Claimed, claim: &Claim, asked: Duration) {
+        let store = store_time(claimed, claim.lease);
+        self.suspicion.look(store, asked, self.uptime.elapsed(), claim.lease);
+    }
+
     /// The store cannot be asked. What may have been claimed nevertheless is given back later.
     fn down(self: &Arc<Self>, claim: &Claim, in_doubt: bool, rest: Duration) -> Asked {
         if in_doubt {
@@ -186,12 +198,17 @@ impl Shared {
         while self.uptime.elapsed().saturating_sub(began) < claim.lease {
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(SOONEST);
-            let Ok(claimed) = self.store.claim(&claim).await else { continue };
-            let Claimed::Won { lease, earlier, .. } = claimed else { return };
-            // With an announced send the mark that is seen may be our own, or an earlier attempt's.
-            let given_back = match earlier {
-                Sent::No => self.store.release(&lease).await,
-                Sent::Yes => self.store.unknown(&lease).await,
+            // Read, not claimed: a claim might take over somebody who is merely late, for nobody.
+            let Ok(found) = self.store.get(&claim.id).await else { continue };
+            let Some(record) = found.filter(|record| record.owner == claim.owner) else { return };
+            let given_back = match (&record.state, claim.class.may_send_again()) {
+                // The mark that is seen may be our own, or an earlier attempt's.
+                (State::Running { sent: Sent::Yes, .. }, true) => {
+                    self.store.unknown(&record.lease()).await
+                }
+                // What was sent before is never taken over in these classes: the mark is our own.
+                (State::Running { .. }, _) => self.store.release(&record.lease()).await,
+                (State::Done { .. } | State::Unknown { .. } | State::Parked { .. }, _) => return,
             };
             if let Ok(Write::Applied | Write::Fenced) = given_back {
                 return;
@@ -231,6 +248,11 @@ impl Shared {
             metrics::counter!("oncekey_takeovers_total", "route" => route).increment(1);
             tracing::info!(fence = %lease.fence, "a key was taken over");
         }
+        let earlier = match (grant, call.policy.class.may_send_again()) {
+            // What was sent before is never taken over in these classes: the mark is our own claim's.
+            (Grant::Again, false) => Sent::No,
+            (Grant::Again, true) | (Grant::Fresh | Grant::Reused | Grant::TakenOver, _) => earlier,
+        };
         let announced = match call.policy.class {
             // Its effects commit with its end or not at all, so there is nothing to announce.
             Class::Tx => Sent::Yes,
@@ -241,7 +263,13 @@ impl Shared {
     }
 
     /// What a call is told about a record that stands in its way.
-    fn lost(&self, call: &Call, refusal: Refusal, record: &Record, now: Timestamp) -> Win {
+    fn lost(
+        &self,
+        call: &Call,
+        refusal: Refusal,
+        record: &Record,
+        (now, asked): (Timestamp, Duration),
+    ) -> Win {
         let original = original(record);
         if record.fingerprint.version() != call.fingerprint.version() {
             // Written by another version of us: whether the requests are the same cannot be told.
@@ -253,7 +281,7 @@ impl Shared {
                 original,
                 first_used: record.created,
             },
-            Refusal::Replay => return self.replay(record, now),
+            Refusal::Replay => return self.replay(record, now, asked),
             Refusal::NotRetained => match &record.state {
                 State::Done { answer: Answer::Tombstone(tombstone), .. } => Refused::NotRetained {
                     status: tombstone.status,
@@ -275,14 +303,16 @@ impl Shared {
         Win::Refused(refused)
     }
 
-    fn replay(&self, record: &Record, now: Timestamp) -> Win {
+    fn replay(&self, record: &Record, now: Timestamp, asked: Duration) -> Win {
         let State::Done { at, expires, answer: Answer::Kept(saved), .. } = &record.state else {
             return Win::Refused(Refused::Damaged);
         };
         let Some(saved) = self.opened(record, saved) else {
             return Win::Refused(Refused::Damaged);
         };
-        self.finished.keep(record, &saved, (now, self.uptime.elapsed()));
+        // Counted from the question and not from the answer, which may have been long under way:
+        // so the store's clock, as memory reckons it, is never behind the real one (I27).
+        self.finished.keep(record, &saved, (now, asked));
         Win::Replayed(Box::new(Replayed {
             saved,
             source: Source::Record,

@@ -14,6 +14,8 @@ pub(super) struct Gate {
     claims: AtomicUsize,
     most_claims: usize,
     closed: AtomicBool,
+    closing: Notify,
+    stopping: AtomicBool,
     tasks: AtomicUsize,
     idle: Notify,
 }
@@ -43,6 +45,8 @@ impl Gate {
             claims: AtomicUsize::new(0),
             most_claims,
             closed: AtomicBool::new(false),
+            closing: Notify::new(),
+            stopping: AtomicBool::new(false),
             tasks: AtomicUsize::new(0),
             idle: Notify::new(),
         }
@@ -79,6 +83,29 @@ impl Gate {
     /// Lets nothing new begin.
     pub(super) fn close(&self) {
         self.closed.store(true, Ordering::Release);
+        self.closing.notify_waiters();
+    }
+
+    /// Waits until nothing new may begin: waits are shed first.
+    pub(super) async fn closed(&self) {
+        loop {
+            let mut rung = std::pin::pin!(self.closing.notified());
+            rung.as_mut().enable();
+            if self.closed.load(Ordering::Acquire) {
+                return;
+            }
+            rung.await;
+        }
+    }
+
+    /// Notes that the time to finish is over.
+    pub(super) fn stop(&self) {
+        self.stopping.store(true, Ordering::SeqCst);
+    }
+
+    /// Whether the time to finish is over, also for what begins only now.
+    pub(super) fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::SeqCst)
     }
 
     /// Waits until no task is left.

@@ -14,6 +14,7 @@ use oncekey_core::{Fence, KeyId, Lease, Renewal, Store};
 use tokio::sync::Notify;
 
 use super::attempt::{Grip, Held};
+use super::measured::too_slow;
 use super::suspicion::Suspicion;
 use crate::clock::Uptime;
 
@@ -28,8 +29,8 @@ pub(super) struct Heart {
 #[derive(Debug, Default)]
 struct Kept {
     all: BTreeMap<(KeyId, Fence), Arc<Held>>,
-    /// The shortest span since there was nothing to keep.
-    shortest: Option<Duration>,
+    /// When the loop looks next, by uptime; `None` if it waits to be woken.
+    looks_at: Option<Duration>,
 }
 
 /// What the loop needs. Not the engine itself, which must be able to end.
@@ -46,6 +47,8 @@ pub(super) struct Beat {
 const BATCH: usize = 256;
 /// How soon a failed round is tried again.
 const RETRY: Duration = Duration::from_secs(1);
+/// However short a lease is, the loop must not spin: a policy that nobody checked may say zero.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(10);
 
 impl Heart {
     pub(super) fn new() -> Self {
@@ -57,12 +60,10 @@ impl Heart {
     pub(super) fn keep(&self, held: &Arc<Held>) {
         let Some(grip) = &held.grip else { return };
         let mut kept = self.kept();
-        // The loop sleeps until the first is due, and a new one is due after that, unless its
-        // lease is shorter than all the others.
-        let wakes = kept.shortest.is_none_or(|shortest| grip.span < shortest);
-        if wakes {
-            kept.shortest = Some(grip.span);
-        }
+        // The loop sleeps until the first of those that it saw is due. If that moment has passed,
+        // the machine was asleep, and the loop does not know.
+        let sleeps_past = |looks_at| due(grip) < looks_at || looks_at < grip.since();
+        let wakes = kept.looks_at.is_none_or(sleeps_past);
         kept.all.insert((held.id, grip.lease.fence), Arc::clone(held));
         drop(kept);
         if wakes {
@@ -80,6 +81,21 @@ impl Heart {
     /// Everything that is held now.
     pub(super) fn everything(&self) -> Vec<Arc<Held>> {
         self.kept().all.values().cloned().collect()
+    }
+
+    /// Notes when the loop looks next, and says how long that is from `now`; `None` if nothing is
+    /// held. In one step with the look at what is held, so that nothing comes in between.
+    fn plan(&self, now: Duration) -> Option<Duration> {
+        let mut kept = self.kept();
+        let grips = kept.all.values().filter_map(|held| held.grip.as_ref());
+        // What is due already was just tried, or came while the others were.
+        let pauses = grips.filter(|grip| !grip.is_lost()).map(|grip| match time_left(grip, now) {
+            Duration::ZERO => RETRY.min(grip.span / 6).max(SHORTEST_PAUSE),
+            left => left.max(SHORTEST_PAUSE),
+        });
+        let pause = pauses.min();
+        kept.looks_at = pause.map(|pause| now.saturating_add(pause));
+        pause
     }
 
     /// Ends the loop.
@@ -120,43 +136,27 @@ impl Beat {
     pub(super) async fn run_once(&self) -> Option<Duration> {
         let now = self.uptime.elapsed();
         let mut due: BTreeMap<Duration, Vec<Arc<Held>>> = BTreeMap::new();
-        let mut pause = None;
-        let all = self.heart.everything();
-        if all.is_empty() {
-            // Nothing to keep: the next one wakes the loop, whatever its span.
-            let mut kept = self.heart.kept();
-            if kept.all.is_empty() {
-                kept.shortest = None;
-                return None;
-            }
-        }
-        for held in all {
+        for held in self.heart.everything() {
             let Some(grip) = &held.grip else { continue };
-            let left = time_left(grip, now);
-            if left.is_zero() {
+            if !grip.is_lost() && time_left(grip, now).is_zero() {
                 due.entry(grip.span).or_default().push(Arc::clone(&held));
-            } else {
-                pause = Some(pause.unwrap_or(left).min(left));
             }
         }
         for (span, held) in due {
-            let next = match self.renew_all(span, &held).await {
-                Round::Answered => span / 3,
-                Round::Failed => RETRY.min(span / 6),
-            };
-            pause = Some(pause.unwrap_or(next).min(next));
+            self.renew_all(span, &held).await;
         }
-        // Something came between the two looks: look again at once.
-        Some(pause.unwrap_or_default())
+        self.heart.plan(self.uptime.elapsed())
     }
 
-    async fn renew_all(&self, span: Duration, held: &[Arc<Held>]) -> Round {
-        let mut round = Round::Answered;
+    async fn renew_all(&self, span: Duration, held: &[Arc<Held>]) {
         for batch in held.chunks(BATCH) {
             let leases: Vec<Lease> =
                 batch.iter().filter_map(|held| held.grip.as_ref()).map(|grip| grip.lease).collect();
             let asked = self.uptime.elapsed();
-            match self.store.renew(&leases, span).await {
+            // The others must not lapse because one call takes its time.
+            let longest = (span / 3).max(RETRY);
+            let renewed = tokio::time::timeout(longest, self.store.renew(&leases, span)).await;
+            match renewed.unwrap_or_else(|_| Err(too_slow())) {
                 Ok(renewals) => {
                     for (held, renewal) in batch.iter().zip(renewals) {
                         self.note(held, renewal, span, asked);
@@ -165,11 +165,9 @@ impl Beat {
                 Err(error) => {
                     // A failed renewal is not a lost lease.
                     tracing::warn!(%error, leases = leases.len(), "leases could not be renewed");
-                    round = Round::Failed;
                 }
             }
         }
-        round
     }
 
     fn note(&self, held: &Held, renewal: Renewal, span: Duration, asked: Duration) {
@@ -189,13 +187,11 @@ impl Beat {
     }
 }
 
-/// Whether the store answered.
-enum Round {
-    Answered,
-    Failed,
+/// When a lease is due: at a third of its span, so that two rounds may fail.
+fn due(grip: &Grip) -> Duration {
+    grip.since().saturating_add(grip.span / 3)
 }
 
-/// How long until a lease is due: at a third of its span, so that two rounds may fail.
 fn time_left(grip: &Grip, now: Duration) -> Duration {
-    (grip.since() + grip.span / 3).saturating_sub(now)
+    due(grip).saturating_sub(now)
 }

@@ -26,6 +26,8 @@ pub(super) struct Leader<T> {
     pub(super) shared: Arc<Shared>,
     pub(super) call: Call,
     pub(super) id: KeyId,
+    /// When the call came, by uptime.
+    pub(super) began: Duration,
     /// Who waits for the same answer. `None` for a call that met another request under its key.
     pub(super) flight: Option<Lead>,
     pub(super) caller: oneshot::Sender<Reply<T>>,
@@ -47,7 +49,7 @@ impl<T: Send + 'static> Leader<T> {
         F: Future<Output = Finish<T>> + Send + 'static,
     {
         let policy = Arc::clone(&self.call.policy);
-        match self.shared.win(&self.call, self.id).await {
+        match self.shared.win(&self.call, self.id, self.began).await {
             Win::Held(held) => self.run(held, work).await,
             Win::Replayed(replayed) => {
                 self.end(Settled::Answer(replayed.clone()), Reply::Replayed(*replayed));
@@ -78,6 +80,10 @@ impl<T: Send + 'static> Leader<T> {
     {
         let Some(grip) = &held.grip else { return };
         self.shared.heart.keep(&held);
+        if self.shared.gate.is_stopping() {
+            // Its claim was under way when the node began to shut down, and took its time.
+            held.stop();
+        }
         let guard = Abandoned(&held);
         let ended = work_through(&held, work, self.call.policy.panic).await;
         self.shared.heart.let_go(&held);
@@ -120,11 +126,9 @@ impl<T: Send + 'static> Leader<T> {
     /// What those who waited get.
     fn settled(&self, held: &Held, recorded: Recorded, saved: Option<Saved>) -> Settled {
         let ttl = match recorded {
-            Recorded::Kept | Recorded::Journalled | Recorded::Unrecorded => {
-                self.call.policy.retention
-            }
-            // The upstream said "not now" to all of them, or nobody keeps anything.
-            Recorded::Released | Recorded::Unprotected => Duration::ZERO,
+            Recorded::Kept | Recorded::Journalled => self.call.policy.retention,
+            // The upstream said "not now" to all of them, or nobody keeps anything for sure.
+            Recorded::Released | Recorded::Unprotected | Recorded::Unrecorded => Duration::ZERO,
             Recorded::Tombstone(_) | Recorded::Unknown | Recorded::Fenced => {
                 return Settled::AskAgain;
             }
@@ -179,11 +183,10 @@ where
         finish = caught => finish,
         () = held.stopped() => None,
     };
+    let may_have_acted = held.end();
     match finish {
         Some(Finish { ending, saved, value }) => Ended { ending, saved, value: Some(value) },
-        None if !held.may_have_acted() => {
-            Ended { ending: Ending::NeverSent, saved: None, value: None }
-        }
+        None if !may_have_acted => Ended { ending: Ending::NeverSent, saved: None, value: None },
         None if panicked == Panicked::Answer500 && !held.is_stopped() => {
             let saved = Saved { status: 500, headers: Headers::new(), body: Bytes::new() };
             let ending = Ending::Answered { status: 500, fit: Fit::Whole };

@@ -11,7 +11,7 @@ pub struct Load {
     pub in_flight: usize,
     /// How long the oldest of them has run.
     pub oldest: Duration,
-    /// Calls that wait for another call's answer.
+    /// Calls that wait for another call's answer, in this process or in others.
     pub waiters: usize,
     /// Tasks that are not finished, ends that wait for the store included.
     pub tasks: usize,
@@ -45,7 +45,7 @@ impl Engine {
         let load = Load {
             in_flight: held.len(),
             oldest: oldest.unwrap_or_default(),
-            waiters: shared.flights.waiting(),
+            waiters: shared.flights.waiting() + shared.waits.waiting(),
             tasks: shared.gate.tasks(),
             journalled: shared.backlog.as_ref().map_or(0, |backlog| backlog.len()),
             store,

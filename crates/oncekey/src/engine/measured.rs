@@ -1,4 +1,4 @@
-//! A store whose every call is measured.
+//! A store whose every call is measured, and ends.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,10 @@ use oncekey_core::{
 
 use crate::clock::Stopwatch;
 
-/// Measures the calls to a store, and counts its errors.
+/// Measures the calls to a store, counts its errors, and gives up a call that never ends.
+///
+/// A connection that fell silent would otherwise keep everything that waits for it: the caller,
+/// every duplicate behind it, a claim's place at the gate, or all renewals of the node.
 ///
 /// The handles are made once: with a recorder that was installed before the engine was built, a
 /// call costs two looks at the clock and an atomic or two.
@@ -37,6 +40,10 @@ struct Took {
     error: Histogram,
 }
 
+/// What takes longer is given up. Twice as long as SQLite waits for another process, a third of a
+/// default lease, and longer than a client waits for a claim.
+const LONGEST_CALL: Duration = Duration::from_secs(10);
+
 impl MeasuredStore {
     pub(super) fn new(inner: Arc<dyn Store>, label: SharedString) -> Self {
         let took = |operation| Took::new(&label, operation);
@@ -54,12 +61,14 @@ impl MeasuredStore {
         }
     }
 
-    fn note<T>(
+    async fn measure<T>(
         &self,
         took: &Took,
-        watch: Stopwatch,
-        result: Result<T, StoreError>,
+        call: impl Future<Output = Result<T, StoreError>>,
     ) -> Result<T, StoreError> {
+        let watch = Stopwatch::start();
+        let answered = tokio::time::timeout(LONGEST_CALL, call).await;
+        let result = answered.unwrap_or_else(|_| Err(too_slow()));
         match &result {
             Ok(_) => took.ok.record(watch.elapsed()),
             Err(error) => {
@@ -81,43 +90,35 @@ impl MeasuredStore {
 #[async_trait]
 impl Store for MeasuredStore {
     async fn claim(&self, claim: &Claim) -> Result<Claimed, StoreError> {
-        let watch = Stopwatch::start();
-        self.note(&self.claim, watch, self.inner.claim(claim).await)
+        self.measure(&self.claim, self.inner.claim(claim)).await
     }
 
     async fn renew(&self, leases: &[Lease], span: Duration) -> Result<Vec<Renewal>, StoreError> {
-        let watch = Stopwatch::start();
-        self.note(&self.renew, watch, self.inner.renew(leases, span).await)
+        self.measure(&self.renew, self.inner.renew(leases, span)).await
     }
 
     async fn send(&self, lease: &Lease) -> Result<Write, StoreError> {
-        let watch = Stopwatch::start();
-        self.note(&self.send, watch, self.inner.send(lease).await)
+        self.measure(&self.send, self.inner.send(lease)).await
     }
 
     async fn complete(&self, lease: &Lease, completion: &Completion) -> Result<Write, StoreError> {
-        let watch = Stopwatch::start();
-        self.note(&self.complete, watch, self.inner.complete(lease, completion).await)
+        self.measure(&self.complete, self.inner.complete(lease, completion)).await
     }
 
     async fn release(&self, lease: &Lease) -> Result<Write, StoreError> {
-        let watch = Stopwatch::start();
-        self.note(&self.release, watch, self.inner.release(lease).await)
+        self.measure(&self.release, self.inner.release(lease)).await
     }
 
     async fn unknown(&self, lease: &Lease) -> Result<Write, StoreError> {
-        let watch = Stopwatch::start();
-        self.note(&self.unknown, watch, self.inner.unknown(lease).await)
+        self.measure(&self.unknown, self.inner.unknown(lease)).await
     }
 
     async fn get(&self, id: &KeyId) -> Result<Option<Record>, StoreError> {
-        let watch = Stopwatch::start();
-        self.note(&self.get, watch, self.inner.get(id).await)
+        self.measure(&self.get, self.inner.get(id)).await
     }
 
     async fn purge(&self, limit: usize) -> Result<Purged, StoreError> {
-        let watch = Stopwatch::start();
-        self.note(&self.purge, watch, self.inner.purge(limit).await)
+        self.measure(&self.purge, self.inner.purge(limit)).await
     }
 }
 
@@ -139,6 +140,11 @@ impl std::fmt::Debug for Took {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         out.write_str(self.operation)
     }
+}
+
+/// A call was given up. To drop it is like a crash at that moment: it may still take effect.
+pub(super) fn too_slow() -> StoreError {
+    StoreError::new(ErrorKind::Ambiguous, "the store does not answer in time")
 }
 
 fn kind_label(kind: ErrorKind) -> &'static str {

@@ -41,7 +41,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use oncekey_core::policy::InFlight;
-use oncekey_core::{Clock, Key, KeyId, Pepper, Scope, Store};
+use oncekey_core::{Clock, Fingerprint, Key, KeyId, Pepper, Scope, Store};
 use tokio::sync::oneshot;
 
 use self::backlog::Backlog;
@@ -127,6 +127,15 @@ impl Engine {
         RequestId::new(self.0.clock.now(), &*self.0.entropy)
     }
 
+    /// Answers a request from what was read a moment ago, if it was: for whoever can save work
+    /// before it asks. [`answer`](Self::answer) looks there too.
+    #[must_use]
+    pub fn recall(&self, id: &KeyId, fingerprint: &Fingerprint) -> Option<Replayed> {
+        let now = self.0.uptime.elapsed();
+        let entry = self.0.finished.find(id, now)?;
+        (entry.fingerprint == *fingerprint).then(|| entry.replay(now))
+    }
+
     /// Runs `work` if nobody did, and says what came of it.
     ///
     /// `work` calls [`Attempt::send`] before its first foreign call. It runs in a task of its own
@@ -141,7 +150,8 @@ impl Engine {
         F: Future<Output = Finish<T>> + Send + 'static,
     {
         let shared = &self.0;
-        let id = self.key_id(&call.scope, &call.key);
+        let id = call.id;
+        debug_assert_eq!(id, self.key_id(&call.scope, &call.key), "the id of scope and key");
         let began = shared.uptime.elapsed();
         if let Some(reply) = shared.answer_from_memory(&call, &id, began) {
             return reply;
@@ -152,8 +162,10 @@ impl Engine {
                 (call.request.as_str().to_owned(), began)
             });
             let seat = match joined {
-                Joined::Leads(flight) => return self.lead(call, id, Some(flight), work).await,
-                Joined::Differs => return self.lead(call, id, None, work).await,
+                Joined::Leads(flight) => {
+                    return self.lead((call, id, began), Some(flight), work).await;
+                }
+                Joined::Differs => return self.lead((call, id, began), None, work).await,
                 Joined::Full(flight) => return Reply::Refused(shared.busy(&call, &flight, began)),
                 Joined::Follows(seat) => seat,
             };
@@ -169,7 +181,12 @@ impl Engine {
     }
 
     /// Gives the work to a task of its own and waits for what comes of it.
-    async fn lead<T, W, F>(&self, call: Call, id: KeyId, flight: Option<Lead>, work: W) -> Reply<T>
+    async fn lead<T, W, F>(
+        &self,
+        (call, id, began): (Call, KeyId, Duration),
+        flight: Option<Lead>,
+        work: W,
+    ) -> Reply<T>
     where
         T: Send + 'static,
         W: FnOnce(Attempt) -> F + Send + 'static,
@@ -178,7 +195,7 @@ impl Engine {
         let shared = Arc::clone(&self.0);
         let tracked = shared.gate.track();
         let (caller, reply) = oneshot::channel();
-        let leader = Leader { shared, call, id, flight, caller, tracked };
+        let leader = Leader { shared, call, id, began, flight, caller, tracked };
         self.0.spawner.spawn(Box::pin(leader.lead(work)));
         // The task is gone only if its runtime is.
         reply.await.unwrap_or(Reply::Refused(Refused::Unavailable {

@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use oncekey_core::policy::{Ending, Policy, Retain, Verdict};
-use oncekey_core::{ErrorKind, Saved, Write};
+use oncekey_core::{ErrorKind, Lease, Saved, Write};
 
 use super::Shared;
 use super::attempt::Grip;
 use super::end::{End, Entry};
+use super::measured::too_slow;
 use super::redact::{Redacted, redact};
 use super::reply::Recorded;
 
@@ -41,7 +42,7 @@ impl Shared {
     ) -> Progress {
         let verdict = policy.verdict(grip.earlier, ending);
         let stored = match verdict {
-            Verdict::Keep => saved.and_then(|saved| self.stored_form(grip, policy, saved)),
+            Verdict::Keep => saved.and_then(|saved| self.stored_form(&grip.lease, policy, saved)),
             Verdict::Tombstone(_) | Verdict::Release | Verdict::Unknown => None,
         };
         let end = End::of(policy, verdict, ending, stored);
@@ -63,7 +64,12 @@ impl Shared {
     }
 
     /// The answer as it is stored; `None` if it cannot be.
-    fn stored_form(&self, grip: &Grip, policy: &Policy, saved: &Saved) -> Option<Saved> {
+    pub(super) fn stored_form(
+        &self,
+        lease: &Lease,
+        policy: &Policy,
+        saved: &Saved,
+    ) -> Option<Saved> {
         let redacted;
         let saved = match &policy.retain {
             Retain::Whole => saved,
@@ -78,7 +84,7 @@ impl Shared {
         };
         let fits = saved.body.len() <= policy.limits.saved_body
             && saved.headers.encoded_len() <= policy.limits.saved_headers;
-        fits.then(|| self.vault.seal_answer(&grip.lease, saved))
+        fits.then(|| self.vault.seal_answer(lease, saved))
     }
 
     /// Tries to write an end for as long as `patience`.
@@ -87,7 +93,9 @@ impl Shared {
         let mut pause = FIRST_PAUSE;
         let mut in_doubt = false;
         loop {
-            let error = match entry.write(&*self.store).await {
+            // A try that is given up may still take effect, and the next one then finds that out.
+            let tried = tokio::time::timeout(patience, entry.write(&*self.store)).await;
+            let error = match tried.unwrap_or_else(|_| Err(too_slow())) {
                 Ok(Write::Applied) => {
                     self.health.answered();
                     return Progress::Final(entry.end.recorded());
@@ -106,6 +114,10 @@ impl Shared {
                 (ErrorKind::Unavailable | ErrorKind::Ambiguous, _) => {
                     in_doubt |= error.kind() == ErrorKind::Ambiguous;
                     self.health.failed(self.uptime.elapsed());
+                }
+                // A store that refuses to work as it is set up may be set right. The work is done.
+                (ErrorKind::Unsuitable, _) => {
+                    tracing::warn!(%error, "the store refuses to take the end of an attempt");
                 }
                 (ErrorKind::Rejected, Some(smaller)) => {
                     entry.end = smaller;

@@ -3,11 +3,10 @@
 use std::fmt;
 
 use async_trait::async_trait;
-use oncekey_core::policy::Policy;
-use oncekey_core::{
-    Answer, Completion, KeyId, Origin, Record, Saved, State, StoreError, Write, derived_key,
-};
+use oncekey_core::policy::{Ending, Fit, Policy, Verdict};
+use oncekey_core::{KeyId, Origin, Record, Saved, State, StoreError, Write, derived_key};
 
+use super::end::{End, Entry};
 use super::{Engine, Shared};
 
 /// Somebody who can find out whether work happened: by asking the upstream for the derived key, or
@@ -110,7 +109,9 @@ impl Engine {
 
 impl Shared {
     /// Asks the probe about a record in doubt.
-    pub(super) async fn ask_probe(&self, record: &Record) -> Probed {
+    ///
+    /// What it says is kept as `policy` says, like an answer that came in time.
+    pub(super) async fn ask_probe(&self, record: &Record, policy: &Policy) -> Probed {
         let Some(probe) = &self.probe else { return Probed::AsBefore };
         let doubt = Doubt { record, origin: self.origin_of(record), namespace: &self.namespace };
         let resolution = match probe.did_it_happen(&doubt).await {
@@ -118,8 +119,7 @@ impl Shared {
             Happened::No => Resolution::Release,
             Happened::CannotTell => return Probed::AsBefore,
         };
-        let policy = Policy::default();
-        match self.write_resolution(record, resolution, &policy).await {
+        match self.write_resolution(record, resolution, policy).await {
             // Fenced: somebody else said it first. Either way there is something new to learn.
             Ok(Write::Applied | Write::Fenced) => Probed::Settled,
             Err(error) => {
@@ -136,13 +136,15 @@ impl Shared {
         policy: &Policy,
     ) -> Result<Write, StoreError> {
         let lease = record.lease();
-        match resolution {
+        let end = match resolution {
             Resolution::Succeeded(saved) | Resolution::Failed(saved) => {
-                let answer = Answer::Kept(self.vault.seal_answer(&lease, &saved));
-                let Policy { retention, linger, .. } = *policy;
-                self.store.complete(&lease, &Completion { answer, retention, linger }).await
+                // Kept whatever its status is: somebody said that this is the answer.
+                let ending = Ending::Answered { status: saved.status, fit: Fit::Whole };
+                let stored = self.stored_form(&lease, policy, &saved);
+                End::of(policy, Verdict::Keep, ending, stored)
             }
-            Resolution::Release => self.store.release(&lease).await,
-        }
+            Resolution::Release => End::Release,
+        };
+        Entry { lease, end }.write(&*self.store).await
     }
 }

@@ -29,6 +29,8 @@ impl Engine {
         if tokio::time::timeout(within, gate.idle()).await.is_ok() {
             return Drained::default();
         }
+        // Before the look at what is held: whoever is not among it yet sees this.
+        gate.stop();
         let held = self.0.heart.everything();
         for held in &held {
             held.stop();

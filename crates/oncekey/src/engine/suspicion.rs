@@ -20,8 +20,11 @@ pub(super) struct Suspicion(Mutex<Seen>);
 struct Seen {
     /// Store time minus uptime, in microseconds, at the last answer.
     offset: Option<i64>,
-    /// Until when takeovers are off, by uptime.
-    until: Duration,
+    /// When the two last parted, by uptime.
+    parted: Option<Duration>,
+    /// The shortest and the longest lease that this node has seen. Routes differ, and whichever of
+    /// them is asked first after a step has to speak for all.
+    leases: Option<(Duration, Duration)>,
 }
 
 /// What clocks that are kept in step by the usual means may differ in a moment.
@@ -44,16 +47,19 @@ impl Suspicion {
         if answered.saturating_sub(asked) > TOLERATED / 4 {
             return;
         }
-        let offset = store.micros().saturating_sub(micros(answered));
+        let offset = store.micros().saturating_sub(micros(asked));
         let mut seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (shortest, longest) = seen.leases.unwrap_or((lease, lease));
+        let shortest = shortest.min(lease);
+        seen.leases = Some((shortest, longest.max(lease)));
         if let Some(before) = seen.offset {
             let parted = Duration::from_micros(offset.abs_diff(before));
-            if parted > TOLERATED.max(lease / 4) {
+            if parted > TOLERATED.max(shortest / 4) {
                 tracing::warn!(
                     parted_seconds = parted.as_secs_f64(),
                     "the store's clock stepped: no lease is taken over for a while"
                 );
-                seen.until = seen.until.max(answered.saturating_add(lease));
+                seen.parted = Some(answered);
             }
         }
         seen.offset = Some(offset);
@@ -68,7 +74,12 @@ impl Suspicion {
     /// The grace that a claim should carry at `now` instead of `grace`.
     pub(super) fn grace(&self, grace: Duration, now: Duration) -> Duration {
         let seen = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if now < seen.until { NO_TAKEOVER } else { grace }
+        match (seen.parted, seen.leases) {
+            (Some(parted), Some((_, longest))) if now < parted.saturating_add(longest) => {
+                NO_TAKEOVER
+            }
+            (Some(_) | None, _) => grace,
+        }
     }
 }
 
@@ -112,6 +123,23 @@ mod tests {
             suspicion.look(at(1_000_002 + step), up(12), up(12), LEASE);
             assert_eq!(suspicion.grace(GRACE, up(40)), NO_TAKEOVER);
             assert_eq!(suspicion.grace(GRACE, up(41)), GRACE);
+        }
+    }
+
+    /// F45: a node whose routes have leases of different lengths notices a step whichever of them
+    /// is asked first, and waits as long as the longest of them needs.
+    #[test]
+    fn a_step_is_judged_by_the_shortest_lease_and_outlasts_the_longest() {
+        let long = Duration::from_secs(3_600);
+        for (first, second) in [(LEASE, long), (long, LEASE)] {
+            let suspicion = Suspicion::default();
+            suspicion.look(at(1_000_000), up(10), up(10), first);
+            suspicion.look(at(1_000_001), up(11), up(11), second);
+            // Ten minutes: less than a quarter of the long lease, far more than the short one.
+            suspicion.look(at(1_000_602), up(12), up(12), second);
+            assert_eq!(suspicion.grace(GRACE, up(13)), NO_TAKEOVER);
+            assert_eq!(suspicion.grace(GRACE, up(3_600)), NO_TAKEOVER);
+            assert_eq!(suspicion.grace(GRACE, up(3_612)), GRACE);
         }
     }
 

@@ -9,7 +9,8 @@ use std::time::Duration;
 use oncekey_core::browse::{Browse, Cursor, Filter, Page};
 use oncekey_core::store::Purged;
 use oncekey_core::{
-    Claim, Claimed, Class, KeyId, Owner, Record, Refusal, Sent, State, StateKind, StoreError, Write,
+    Claim, Claimed, Class, ErrorKind, KeyId, Owner, Policy, Record, Refusal, Sent, State,
+    StateKind, StoreError, Write,
 };
 
 use super::resolve::Probed;
@@ -58,8 +59,9 @@ const REAP_BATCHES: usize = 100;
 const SWEEP_EVERY: Duration = Duration::from_secs(15);
 /// What is younger has an owner, as good as surely. It saves looking at everything that runs.
 const SWEEP_OLDER_THAN: Duration = Duration::from_secs(30);
-/// A claim of the sweeper's own, which it gives back at once.
-const SWEEP_LEASE: Duration = Duration::from_secs(30);
+/// A claim of the sweeper's own, which it gives back at once. Short, because one whose answer is
+/// lost keeps the key for as long.
+const SWEEP_LEASE: Duration = Duration::from_secs(3);
 
 impl Engine {
     /// A loop that forgets what is over.
@@ -174,10 +176,10 @@ impl Sweeper {
     pub async fn run_once(&self) -> Result<Swept, StoreError> {
         let mut swept = Swept::default();
         for id in self.ids(StateKind::Running, Some(self.older_than)).await? {
-            self.free(&id, &mut swept).await?;
+            go_on(self.free(&id, &mut swept).await)?;
         }
         for id in self.ids(StateKind::Unknown, None).await? {
-            self.probe(&id, &mut swept).await?;
+            go_on(self.probe(&id, &mut swept).await)?;
         }
         metrics::gauge!("oncekey_unknown_outcomes")
             .set(f64::from(u32::try_from(swept.in_doubt).unwrap_or(u32::MAX)));
@@ -212,7 +214,10 @@ impl Sweeper {
         if !matches!(record.state, State::Running { .. }) {
             return Ok(());
         }
-        match self.shared.store.claim(&self.claim_like(&record)).await? {
+        let (claim, asked) = (self.claim_like(&record), self.shared.uptime.elapsed());
+        let claimed = self.shared.store.claim(&claim).await?;
+        self.shared.look_at_clock(&claimed, &claim, asked);
+        match claimed {
             Claimed::Won { lease, earlier: Sent::No, .. } => {
                 if self.shared.store.release(&lease).await? == Write::Applied {
                     swept.freed += 1;
@@ -235,7 +240,7 @@ impl Sweeper {
         if !matches!(record.state, State::Unknown { .. }) {
             return Ok(());
         }
-        match self.shared.ask_probe(&record).await {
+        match self.shared.ask_probe(&record, &Policy::default()).await {
             Probed::Settled => swept.resolved += 1,
             Probed::AsBefore => swept.in_doubt += 1,
         }
@@ -261,11 +266,25 @@ impl Sweeper {
     }
 }
 
+/// One record that cannot be trusted must not keep the others from being looked at (F55). A store
+/// that does not answer ends the sweep: it is left alone until the next one.
+fn go_on(looked: Result<(), StoreError>) -> Result<(), StoreError> {
+    match looked {
+        Err(error) if matches!(error.kind(), ErrorKind::Corrupt | ErrorKind::Rejected) => {
+            tracing::error!(%error, "a stuck record cannot be looked at");
+            Ok(())
+        }
+        looked => looked,
+    }
+}
+
 impl Shared {
     /// A pause of about `every`, so that the loops of many nodes do not fall into step.
     fn jittered(&self, every: Duration) -> Duration {
         let mut chance = [0; 1];
         self.entropy.fill(&mut chance);
-        every.mul_f64(0.9 + f64::from(chance[0]) / 1_280.0)
+        let share = 0.9 + f64::from(chance[0]) / 1_280.0;
+        // Whoever never wants it again says so with the longest time there is.
+        Duration::try_from_secs_f64(every.as_secs_f64() * share).unwrap_or(Duration::MAX)
     }
 }

@@ -26,6 +26,8 @@ pub(super) struct Waits {
 #[derive(Debug, Default)]
 struct Watched {
     keys: BTreeMap<KeyId, Place>,
+    /// How many wait, for any key.
+    waiting: usize,
     /// Whether the loops run. They end when nothing is waited for.
     looking: bool,
     /// Counts their beginnings, so that loops of an earlier time notice that they are not meant.
@@ -64,9 +66,13 @@ impl Waits {
         Self { store, wake, spawner, watched: Mutex::default() }
     }
 
-    /// Begins to wait for the end of the attempt `fence` of `id`.
-    pub(super) fn wait(self: &Arc<Self>, id: KeyId, fence: Fence) -> Wait {
+    /// Begins to wait for the end of the attempt `fence` of `id`; `None` if as many wait as may.
+    pub(super) fn wait(self: &Arc<Self>, id: KeyId, fence: Fence, most: usize) -> Option<Wait> {
         let mut watched = self.watched();
+        if watched.waiting >= most {
+            return None;
+        }
+        watched.waiting += 1;
         let place = watched.keys.entry(id).or_insert_with(|| Place {
             fence,
             bell: Arc::default(),
@@ -80,16 +86,22 @@ impl Waits {
         let round = watched.round;
         drop(watched);
         if starts {
-            self.spawner.spawn(Box::pin(Arc::clone(self).look()));
+            self.spawner.spawn(Box::pin(Arc::clone(self).look(round)));
             if let Some(wake) = self.wake.clone() {
                 self.spawner.spawn(Box::pin(Arc::clone(self).listen(wake, round)));
             }
         }
-        Wait { waits: Arc::clone(self), id, bell }
+        Some(Wait { waits: Arc::clone(self), id, bell })
+    }
+
+    /// How many wait.
+    pub(super) fn waiting(&self) -> usize {
+        self.watched().waiting
     }
 
     /// Looks at every key that is waited for, until there is none.
-    async fn look(self: Arc<Self>) {
+    async fn look(self: Arc<Self>, round: u64) {
+        let _looking = Looking { waits: &self, round };
         let longest = if self.wake.is_some() { SAFETY_NET } else { LATER };
         let mut pause = SOON;
         loop {
@@ -168,9 +180,26 @@ impl Wait {
     }
 }
 
+/// A loop that looks. Should its task be dropped, with its runtime or by a panic of the store, the
+/// next one who waits begins another.
+struct Looking<'a> {
+    waits: &'a Waits,
+    round: u64,
+}
+
+impl Drop for Looking<'_> {
+    fn drop(&mut self) {
+        let mut watched = self.waits.watched();
+        if watched.round == self.round {
+            watched.looking = false;
+        }
+    }
+}
+
 impl Drop for Wait {
     fn drop(&mut self) {
         let mut watched = self.waits.watched();
+        watched.waiting -= 1;
         if let Some(place) = watched.keys.get_mut(&self.id) {
             place.waiting -= 1;
             if place.waiting == 0 {

@@ -143,6 +143,32 @@ pub(crate) async fn an_answer_too_large_to_keep_reaches_its_client_and_never_run
     assert_eq!(server.runs(), 1);
 }
 
+/// I43: once it is clear that an answer cannot be kept, nobody holds it in memory any longer.
+pub(crate) async fn an_answer_too_large_to_keep_is_passed_on_while_it_is_written(keeper: Keeper) {
+    let limit = Limits::default().saved_body;
+    let (stage, director) = stage();
+    let server = Server::start(keeper, Policy::default(), move |_, _| {
+        let mut stage = stage.clone();
+        let (pieces, body) = mpsc::unbounded_channel();
+        tokio::spawn(async move {
+            pieces.send(Bytes::from(vec![b'a'; limit + 1])).unwrap();
+            stage.opened().await;
+            pieces.send(Bytes::from_static(b"the end")).unwrap();
+        });
+        Box::pin(async move { Response::new(Body::new(Pieces(body))) })
+    })
+    .await;
+    let mut client = Client::open(server.address).await;
+    client.write(&pay(BODY).bytes()).await;
+    assert_eq!(client.read_head().await.0, 200);
+    assert_eq!(client.read_chunk().await.len(), limit + 1, "it comes before the end is written");
+    director.open();
+    assert_eq!(&client.read_chunk().await[..], b"the end");
+    let again = server.send(&pay(BODY)).await;
+    again.assert_refused(409, "idempotency_response_not_retained", "yes");
+    assert_eq!(server.runs(), 1);
+}
+
 /// I18: the first event is read while the second has yet to happen.
 pub(crate) async fn a_stream_of_events_reaches_its_client_at_once_and_never_runs_again(
     keeper: Keeper,
@@ -158,7 +184,7 @@ pub(crate) async fn a_stream_of_events_reaches_its_client_at_once_and_never_runs
         });
         Box::pin(async move {
             let response = Response::builder().header("content-type", "text/event-stream");
-            response.body(Body::new(Events(body))).unwrap()
+            response.body(Body::new(Pieces(body))).unwrap()
         })
     })
     .await;
@@ -178,9 +204,9 @@ pub(crate) async fn a_stream_of_events_reaches_its_client_at_once_and_never_runs
 }
 
 /// A body whose frames come when they come.
-struct Events(mpsc::UnboundedReceiver<Bytes>);
+struct Pieces(mpsc::UnboundedReceiver<Bytes>);
 
-impl http_body::Body for Events {
+impl http_body::Body for Pieces {
     type Data = Bytes;
     type Error = Infallible;
 
@@ -188,6 +214,6 @@ impl http_body::Body for Events {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        self.0.poll_recv(cx).map(|event| event.map(|event| Ok(Frame::data(event))))
+        self.0.poll_recv(cx).map(|piece| piece.map(|piece| Ok(Frame::data(piece))))
     }
 }

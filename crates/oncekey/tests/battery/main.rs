@@ -92,6 +92,7 @@ battery! {
         a_binary_body_is_replayed_byte_for_byte,
         a_compressed_body_is_replayed_compressed,
         an_answer_too_large_to_keep_reaches_its_client_and_never_runs_again,
+        an_answer_too_large_to_keep_is_passed_on_while_it_is_written,
         a_stream_of_events_reaches_its_client_at_once_and_never_runs_again;
     lines:
         location_and_repeated_lines_are_replayed_in_order,

@@ -20,6 +20,8 @@ pub(crate) enum Fault {
     Refused(ErrorKind),
     /// It takes effect, and its answer is lost.
     AnswerLost,
+    /// It takes no effect, and no answer ever comes.
+    Hangs,
 }
 
 /// Fails the next calls of each kind as it was told; once told "from now on", it fails all.
@@ -78,6 +80,7 @@ async fn with<T>(
             drop(call.await);
             Err(StoreError::new(ErrorKind::Ambiguous, "on purpose"))
         }
+        Fault::Hangs => std::future::pending().await,
     }
 }
 

@@ -68,9 +68,11 @@ impl Scene {
     }
 
     pub(crate) fn call(&self, key: &str, body: u8) -> Call {
+        let (key, scope) = (Key::new(key.as_bytes()).unwrap(), Scope::new("tenant").unwrap());
         Call {
-            key: Key::new(key.as_bytes()).unwrap(),
-            scope: Scope::new("tenant").unwrap(),
+            id: self.engine.key_id(&scope, &key),
+            key,
+            scope,
             fingerprint: Fingerprint::from_parts(1, [body; 32]),
             places: Places::default(),
             route: "POST /payments".into(),

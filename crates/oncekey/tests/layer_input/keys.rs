@@ -164,6 +164,14 @@ async fn a_key_anywhere_else_is_no_key() {
     assert_eq!(rig.runs(), 0);
 }
 
+/// I39: a client cannot talk a proxy or us out of its key.
+#[tokio::test]
+async fn a_key_that_connection_names_is_still_a_key() {
+    let rig = Rig::counting(layer().rule(required()));
+    let nominated: &[u8] = b"close, idempotency-key, authorization, host";
+    check(&rig, &[("connection", nominated), ("idempotency-key", b"abc")], Fate::Runs).await;
+}
+
 #[tokio::test]
 async fn an_alias_is_a_key_if_the_rule_names_it() {
     let names = ["idempotency-key", "paypal-request-id"].map(HeaderName::from_static);

@@ -9,6 +9,8 @@
 mod answers;
 mod bodies;
 mod framing;
+mod handlers;
+mod hanging_up;
 mod json;
 mod keys;
 mod meetings;

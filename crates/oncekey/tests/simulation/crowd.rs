@@ -4,8 +4,8 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 
-use crate::checker::check;
 use crate::bugs::Bug;
+use crate::checker::check;
 use crate::run::History;
 use crate::story::tell;
 use crate::totals::Totals;
@@ -21,9 +21,8 @@ pub(crate) fn run_all(seeds: Range<u64>, run: Run) -> Totals {
     let next = AtomicU64::new(seeds.start);
     let cores = thread::available_parallelism().map_or(2, usize::from);
     let totals = thread::scope(|scope| {
-        let workers: Vec<_> = (0..cores)
-            .map(|_| scope.spawn(|| run_some(&next, seeds.end, run)))
-            .collect();
+        let workers: Vec<_> =
+            (0..cores).map(|_| scope.spawn(|| run_some(&next, seeds.end, run))).collect();
         let mut totals = Totals::default();
         for worker in workers {
             match worker.join() {

@@ -61,7 +61,8 @@ pub(crate) fn faulty(dice: &mut Dice, options: &Options) -> Fate {
         Fate { effect: Effect::Never, reply: Reply::Ambiguous, ..fate }
     } else if dice.chance(faults.late_effect) {
         // Some of them arrive when the lease is long over.
-        let delay = if dice.chance(800) { dice.millis(1, lease) } else { dice.millis(1, 20 * lease) };
+        let delay =
+            if dice.chance(800) { dice.millis(1, lease) } else { dice.millis(1, 20 * lease) };
         Fate { effect: Effect::Later(delay), reply: Reply::Ambiguous, ..fate }
     } else {
         fate

@@ -254,7 +254,9 @@ impl<F: Future<Output = ()>> Future for Gated<F> {
 impl<F> Drop for Gated<F> {
     fn drop(&mut self) {
         // Only the end of the runtime drops a task that has not ended, after the log is closed.
-        debug_assert!(self.inner.is_none() || self.gate.log.is_closed() || std::thread::panicking());
+        debug_assert!(
+            self.inner.is_none() || self.gate.log.is_closed() || std::thread::panicking()
+        );
     }
 }
 

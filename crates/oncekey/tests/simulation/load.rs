@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use oncekey::core::policy::{InFlight, Limits, StoreDown};
 use oncekey::core::{Class, Places, Policy};
-use oncekey::engine::{Call, Ran, Refused, Replayed, Reply, RequestId};
+use oncekey::engine::{Call, Engine, Ran, Refused, Replayed, Reply, RequestId};
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
@@ -111,10 +111,9 @@ pub(crate) async fn call(
 async fn serve(world: Arc<World>, running: Running, job: Job, patience: Patience) -> Option<Note> {
     let request = job.request;
     let by = running.gate.life;
-    let call = engine_call(&world, &job);
+    let call = engine_call(&world, &running.engine, &job);
     let doing = Arc::clone(&world);
-    let answering =
-        running.engine.answer(call, move |attempt| work(doing, job, by, attempt));
+    let answering = running.engine.answer(call, move |attempt| work(doing, job, by, attempt));
     let reply = match patience {
         Patience::Endless => Some(answering.await),
         Patience::Polls(left) => HangsUp { inner: Box::pin(answering), left }.await,
@@ -134,7 +133,7 @@ async fn serve(world: Arc<World>, running: Running, job: Job, patience: Patience
 }
 
 /// The call that a job stands for.
-fn engine_call(world: &World, job: &Job) -> Call {
+fn engine_call(world: &World, engine: &Engine, job: &Job) -> Call {
     let options = &world.options;
     let spec = &options.keys[job.key];
     let (scope, key) = spec.named(world.bug);
@@ -167,6 +166,7 @@ fn engine_call(world: &World, job: &Job) -> Call {
     };
     assert_eq!(policy.check(), Ok(()), "the simulation makes sound policies");
     Call {
+        id: engine.key_id(&scope, &key),
         key,
         scope,
         fingerprint: fingerprint_of(job.key, job.body, world.bug),

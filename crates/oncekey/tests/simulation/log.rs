@@ -7,11 +7,11 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use oncekey::core::store::Purged;
 use oncekey::core::{
     Claim, Claimed, Class, Completion, ErrorKind, Fence, KeyId, Lease, Record, Renewal, Saved,
     Timestamp, Write,
 };
-use oncekey::core::store::Purged;
 use oncekey::engine::{Happened, NoSend, Recorded, Refused, Source};
 
 use crate::time::SimTime;

@@ -24,7 +24,7 @@ use tokio::time::sleep;
 
 use crate::bugs::Bug;
 use crate::dice::SharedDice;
-use crate::fate::{Effect, Fate, Reply, fine, faulty, outage};
+use crate::fate::{Effect, Fate, Reply, faulty, fine, outage};
 use crate::log::{Ask, Log, Told, What, Who};
 use crate::options::Options;
 use crate::time::{SimTime, StoreClock};

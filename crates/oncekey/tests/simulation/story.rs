@@ -49,7 +49,8 @@ fn lines(events: &[Event], last: usize) -> Vec<String> {
         events.iter().take(last + 1).map(|event| (event, names.ids(&event.what))).collect();
     let wanted = keyed.last().map(|(_, ids)| ids.clone()).unwrap_or_default();
     let all = wanted.is_empty();
-    let matters = |ids: &Vec<KeyId>| all || ids.is_empty() || ids.iter().any(|id| wanted.contains(id));
+    let matters =
+        |ids: &Vec<KeyId>| all || ids.is_empty() || ids.iter().any(|id| wanted.contains(id));
     keyed
         .iter()
         .enumerate()
@@ -81,10 +82,16 @@ impl Names {
             | What::WentAway { request, .. }
             | What::Began { request, .. }
             | What::Denied { request, .. }
-            | What::Ended { request, .. } => self.requests.get(request).copied().into_iter().collect(),
+            | What::Ended { request, .. } => {
+                self.requests.get(request).copied().into_iter().collect()
+            }
             What::Acted { visit } | What::Settled { visit } | What::Answered { visit, .. } => {
                 let request = self.visits.get(visit);
-                request.and_then(|request| self.requests.get(request)).copied().into_iter().collect()
+                request
+                    .and_then(|request| self.requests.get(request))
+                    .copied()
+                    .into_iter()
+                    .collect()
             }
             What::Probed { id, .. } => vec![*id],
             What::Node(..)
@@ -170,7 +177,9 @@ fn stands(record: Option<&Record>) -> String {
     let Some(record) = record else { return "nothing".to_owned() };
     let fence = short(record.fence.number());
     match &record.state {
-        State::Running { until, sent } => format!("{fence} running until {} sent {sent:?}", time(*until)),
+        State::Running { until, sent } => {
+            format!("{fence} running until {} sent {sent:?}", time(*until))
+        }
         State::Done { expires, forget, outcome, .. } => {
             format!("{fence} done {outcome:?} expires {} forget {}", time(*expires), time(*forget))
         }

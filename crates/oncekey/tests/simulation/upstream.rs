@@ -162,7 +162,8 @@ impl Upstream {
         let body = body_of(&visit.job, number);
         let answer = saved(status, &body);
         // A proxy's 502 is not what the upstream remembers.
-        let remembered = if matches!(status, 502 | 504) { saved(200, &body) } else { answer.clone() };
+        let remembered =
+            if matches!(status, 502 | 504) { saved(200, &body) } else { answer.clone() };
         self.open(visit);
         match plan.acts {
             Acts::AtOnce => {

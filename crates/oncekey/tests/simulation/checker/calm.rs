@@ -1,7 +1,7 @@
 //! What must never happen while nothing goes wrong.
 
-use oncekey::core::decide::Grant;
 use oncekey::core::Claimed;
+use oncekey::core::decide::Grant;
 use oncekey::engine::{Recorded, Refused};
 
 use super::Judge;

@@ -161,7 +161,8 @@ impl Judge<'_> {
         let right = match (&standing.phase, refusal) {
             (_, Refusal::Mismatch) => true,
             (Phase::Done(done), Refusal::Replay) => {
-                let same = matches!(&record.state, State::Done { answer, .. } if *answer == done.answer);
+                let same =
+                    matches!(&record.state, State::Done { answer, .. } if *answer == done.answer);
                 now < done.expires && same && matches!(done.answer, Answer::Kept(_))
             }
             (Phase::Done(done), Refusal::NotRetained) => {

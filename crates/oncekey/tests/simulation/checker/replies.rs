@@ -168,7 +168,9 @@ impl Judge<'_> {
             self.book(served.job.id).attempts.get(&fence).and_then(|attempt| attempt.request);
         let work = request.and_then(|request| self.works.get(&request));
         let right = match work.map(|work| (work.by, &work.end)) {
-            Some((by, Some(End::Finished(Got::Answer(given))))) => by == served.by && given == saved,
+            Some((by, Some(End::Finished(Got::Answer(given))))) => {
+                by == served.by && given == saved
+            }
             // Who waits gets an answer that is too large to keep, as long as it is there.
             Some((by, Some(End::Finished(Got::TooLarge(status))))) => {
                 by == served.by && saved.status == *status && saved.body.len() > SAVED_BODY
@@ -202,9 +204,9 @@ impl Judge<'_> {
                 attempt.claim.fingerprint == asked
                     && (attempt.unknown || attempt.marked == Sent::Yes)
             }),
-            Refused::NotRetained { .. } | Refused::Expired { .. } => any(&|attempt| {
-                attempt.claim.fingerprint == asked && attempt.completed.is_some()
-            }),
+            Refused::NotRetained { .. } | Refused::Expired { .. } => {
+                any(&|attempt| attempt.claim.fingerprint == asked && attempt.completed.is_some())
+            }
             Refused::InProgress { waited, .. } => *waited <= most_waited(job, self.history),
             Refused::Accepted { .. } | Refused::Unavailable { .. } => true,
             Refused::Parked { .. } | Refused::Damaged => false,

@@ -33,8 +33,7 @@ impl Judge<'_> {
             }
             (ask, Told::Wrote(Write::Fenced)) => {
                 let lease = ask.lease().copied();
-                if let Some(known) =
-                    lease.and_then(|lease| self.known(life, lease.id, lease.fence))
+                if let Some(known) = lease.and_then(|lease| self.known(life, lease.id, lease.fence))
                 {
                     known.fenced = true;
                     known.lost = true;

@@ -135,8 +135,10 @@ impl Judge<'_> {
         }
         let Some(attempt) = book.attempts.get(&lease.fence) else { return };
         let (earlier, request) = (attempt.earlier, attempt.request);
-        let visited = book.generations.get(attempt.generation).is_some_and(|it| !it.visits.is_empty());
-        let end = request.and_then(|request| self.works.get(&request)).and_then(|it| it.end.clone());
+        let visited =
+            book.generations.get(attempt.generation).is_some_and(|it| !it.visits.is_empty());
+        let end =
+            request.and_then(|request| self.works.get(&request)).and_then(|it| it.end.clone());
         if let Some(End::Finished(Got::Refused | Got::Denied(_))) = end
             && !visited
             && earlier == Sent::No
@@ -154,7 +156,8 @@ impl Judge<'_> {
         {
             return;
         }
-        let end = request.and_then(|request| self.works.get(&request)).and_then(|it| it.end.clone());
+        let end =
+            request.and_then(|request| self.works.get(&request)).and_then(|it| it.end.clone());
         let right = match (&end, answer) {
             (Some(End::Finished(Got::Answer(given))), Answer::Kept(kept)) => {
                 given == kept && is_kept(given.status)

@@ -239,6 +239,47 @@ async fn an_erasure_whose_commit_failed_is_ambiguous_and_can_be_asked_for_again(
     }
 }
 
+/// I12: a completion never refers to pieces that an erasure has taken away.
+#[tokio::test]
+async fn a_completion_whose_pieces_were_erased_is_told_so_and_changes_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("x.db");
+    let leases = five_leases(&path).await;
+    let lease = leases[0];
+    let writer = writer(&path, commit);
+    let body = bytes::Bytes::from("in two pieces");
+    let saved = Saved { status: 201, headers: Headers::new(), body: body.clone() };
+    let (answer, span) = (Answer::Kept(saved), Duration::from_secs(60));
+    let outcome = answer.outcome();
+    let completion = Completion { answer, retention: span, linger: span };
+    let piece = |part: u32| {
+        let bytes = if part == 0 { body.slice(..6) } else { body.slice(6..) };
+        Op::Piece { lease, outcome, part, bytes }
+    };
+    let complete =
+        || Op::Complete(lease, Box::new(PreparedCompletion::new(&lease, &completion, 2)));
+    let kind = || {
+        let connection = schema::open_reader(&path).unwrap();
+        verbs::find(&connection, &lease.id).unwrap().unwrap().record.state.kind()
+    };
+    for erased_after in [0, 1] {
+        for part in 0..=1 {
+            assert!(matches!(writer.ask(piece(part)).await, Ok(Reply::Wrote(Write::Applied))));
+            if part == erased_after {
+                writer.ask(Op::Erase(lease.id)).await.unwrap();
+            }
+        }
+        let reply = writer.ask(complete()).await.unwrap();
+        assert!(matches!(reply, Reply::PiecesGone), "erased after {erased_after}: {reply:?}");
+        assert_eq!(kind(), StateKind::Running);
+    }
+    for part in 0..=1 {
+        writer.ask(piece(part)).await.unwrap();
+    }
+    assert!(matches!(writer.ask(complete()).await, Ok(Reply::Wrote(Write::Applied))));
+    assert_eq!(kind(), StateKind::Done);
+}
+
 #[tokio::test]
 async fn one_damaged_record_does_not_spoil_the_batch_of_the_others() {
     let folder = tempfile::tempdir().unwrap();
