@@ -156,17 +156,11 @@ impl Judge<'_> {
     fn check_answer(&mut self, lease: &Lease, answer: &Answer) {
         let Some(attempt) = self.book(lease.id).attempts.get(&lease.fence) else { return };
         let request = attempt.request;
-<<<<<<< HEAD
-        if let (Some(found_out), Answer::Kept(kept)) = (&attempt.found_out, answer)
-            && found_out == kept
-        {
-=======
         let found_out = attempt.found_out.as_ref().is_some_and(|found| match answer {
             Answer::Kept(kept) => kept == found,
             Answer::Tombstone(tombstone) => tombstone.status == Some(found.status),
         });
         if found_out {
->>>>>>> h-sim
             return;
         }
         let end =
