@@ -37,6 +37,8 @@ pub(crate) fn of_grid(grid: &Grid, no_peer: Option<&str>) -> Vec<Bar> {
         (Operation::New, Callers::Many, "new key on memory, 64 callers / idempotent"),
         (Operation::Replay, Callers::One, "replay on memory / idempotent"),
         (Operation::Replay, Callers::Many, "replay on memory, 64 callers / idempotent"),
+        (Operation::Again, Callers::One, "further replay on memory / idempotent"),
+        (Operation::Again, Callers::Many, "further replay on memory, 64 callers / idempotent"),
     ] {
         let ratio = grid.of_peer((operation, callers, Side::Memory, Gauge::Cpu));
         bars.push(match (ratio, no_peer) {

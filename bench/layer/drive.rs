@@ -13,7 +13,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinSet;
 use tower::Service as _;
 
-use crate::service::{Desk, Operation};
+use crate::service::{Desk, Operation, REPLAYED};
 
 /// Who sends the requests, and where.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -36,8 +36,6 @@ pub(crate) enum Front {
 /// Reads two counters that only rise. What a request costs is by how much they rise.
 pub(crate) type Meter = fn() -> [u64; 2];
 
-/// Finished keys that are replayed in turns: more than fits into the processor's first cache.
-const REPLAYED: usize = 1_000;
 /// As many as the throughput of one service needs, and as `bench store` looks at.
 const MANY: usize = 64;
 
@@ -123,7 +121,7 @@ async fn drive(
 ) {
     let mut held = JoinSet::new();
     for lane in &*lanes {
-        lane.prepare(operation, &mut held).await;
+        lane.prepare(operation, requests, &mut held).await;
     }
     let turn = callers.turn();
     for first in (0..requests).step_by(turn) {
@@ -138,7 +136,7 @@ async fn drive(
     }
     for lane in lanes {
         let expected = match (lane.front, operation) {
-            (Front::Layer, Operation::Replay) => REPLAYED,
+            (Front::Layer, Operation::Again) => REPLAYED,
             (Front::Layer, Operation::Conflict) => 0,
             (Front::Bare | Front::Layer, _) => requests,
         };
@@ -168,7 +166,7 @@ pub(crate) async fn together(
                 if number >= end {
                     break;
                 }
-                let status = send(&mut service, request(operation, number)).await;
+                let status = send(&mut service, operation.request(number)).await;
                 assert_eq!(status, expected);
                 // As a connection does that waits for its next request.
                 tokio::task::yield_now().await;
@@ -188,13 +186,18 @@ pub(crate) async fn send(service: &mut Router, request: Request<Body>) -> Status
 }
 
 impl Lane {
-    /// Makes the keys that the operation needs.
-    async fn prepare(&self, operation: Operation, held: &mut JoinSet<StatusCode>) {
+    /// Makes the keys that the operation needs. Callers come together, because a store on a disk
+    /// has many commits to share then.
+    async fn prepare(&self, operation: Operation, requests: usize, held: &mut JoinSet<StatusCode>) {
         let mut service = self.service.clone();
         match (self.front, operation) {
             (Front::Layer, Operation::Replay) => {
-                // Together, because a store on a disk has many commits to share then.
-                together(&service, StatusCode::CREATED, operation, 0..REPLAYED).await;
+                together(&service, StatusCode::CREATED, operation, 0..requests).await;
+            }
+            (Front::Layer, Operation::Again) => {
+                for _ in ["the work", "the first retry"] {
+                    together(&service, StatusCode::CREATED, operation, 0..REPLAYED).await;
+                }
             }
             (Front::Layer, Operation::Conflict) => {
                 held.spawn(async move { send(&mut service, operation.request(0)).await });
@@ -211,7 +214,7 @@ impl Lane {
         match callers {
             Callers::One => {
                 for number in numbers {
-                    let status = send(&mut service, request(operation, number)).await;
+                    let status = send(&mut service, operation.request(number)).await;
                     assert_eq!(status, expected);
                 }
             }
@@ -220,17 +223,12 @@ impl Lane {
     }
 }
 
-fn request(operation: Operation, number: usize) -> Request<Body> {
-    let number = if operation == Operation::Replay { number % REPLAYED } else { number };
-    operation.request(number)
-}
-
 const fn expected(front: Front, operation: Operation) -> StatusCode {
     match (front, operation) {
         (_, Operation::Get) => StatusCode::OK,
         (_, Operation::SmallUpload | Operation::LargeUpload) => StatusCode::NO_CONTENT,
         (Front::Layer, Operation::Conflict) => StatusCode::CONFLICT,
-        (_, Operation::NoKey | Operation::New | Operation::Replay)
+        (_, Operation::NoKey | Operation::New | Operation::Replay | Operation::Again)
         | (Front::Bare, Operation::Conflict) => StatusCode::CREATED,
     }
 }

@@ -80,8 +80,9 @@ impl Grid {
     fn time_sqlite(&mut self, what: (Operation, Callers), plan: &Plan) -> Result<()> {
         let requests = match what {
             (Operation::New, Callers::One) => plan.requests / FEWER.0,
-            (Operation::New, Callers::Many) => plan.requests / FEWER.1,
-            (Operation::Replay | Operation::Conflict, _) => plan.requests,
+            // Each of the retried keys has to be written first.
+            (Operation::New, Callers::Many) | (Operation::Replay, _) => plan.requests / FEWER.1,
+            (Operation::Again | Operation::Conflict, _) => plan.requests,
             // Nothing of them reaches a store.
             (Operation::Get | Operation::NoKey, _)
             | (Operation::SmallUpload | Operation::LargeUpload, _) => return Ok(()),

@@ -29,8 +29,10 @@ pub(crate) enum Operation {
     LargeUpload,
     /// A POST with a key that nobody used.
     New,
-    /// A POST with a key whose work is done.
+    /// The first retry of a POST whose work is done: what most replays are.
     Replay,
+    /// A further retry, which a layer may answer from memory.
+    Again,
     /// A POST with a key whose work is under way.
     Conflict,
 }
@@ -73,6 +75,9 @@ struct Receipt {
 
 /// 201 bytes, as an ordinary payment has.
 const CHARGE: &[u8] = br#"{"amount":4200,"currency":"eur","customer":"cus_8h2k1QxT0bV7mL","capture":true,"description":"Order 7f3c9a12: two tickets, row 14, seats 3 and 4, delivered by mail to the address on file today"}"#;
+/// Finished keys that are retried again and again: more than fits into the processor's first
+/// cache.
+pub(crate) const REPLAYED: usize = 1_000;
 /// Where payments are posted.
 const CHARGES: &str = "/v1/charges";
 /// The same, for payments that take until somebody says so.
@@ -83,13 +88,14 @@ const UPLOADS: &str = "/v1/uploads";
 static UPLOAD: [u8; 1024 * 1024] = [b'7'; 1024 * 1024];
 
 impl Operation {
-    pub(crate) const ALL: [Self; 7] = [
+    pub(crate) const ALL: [Self; 8] = [
         Self::Get,
         Self::NoKey,
         Self::SmallUpload,
         Self::LargeUpload,
         Self::New,
         Self::Replay,
+        Self::Again,
         Self::Conflict,
     ];
 
@@ -101,16 +107,19 @@ impl Operation {
             Self::LargeUpload => "no-key-1-MiB",
             Self::New => "new",
             Self::Replay => "replay",
+            Self::Again => "replay-again",
             Self::Conflict => "conflict",
         }
     }
 
-    /// The request with this number. Two numbers make two keys, except that all requests of a
-    /// conflict have the same.
+    /// The request with this number. Two numbers make two keys, except that further retries are of
+    /// a few keys in turns, and all requests of a conflict have the same.
     pub(crate) fn request(self, number: usize) -> Request<Body> {
         let (method, path, body) = match self {
             Self::Get => (Method::GET, CHARGES, Body::empty()),
-            Self::NoKey | Self::New | Self::Replay => (Method::POST, CHARGES, fixed(CHARGE)),
+            Self::NoKey | Self::New | Self::Replay | Self::Again => {
+                (Method::POST, CHARGES, fixed(CHARGE))
+            }
             Self::SmallUpload => (Method::POST, UPLOADS, fixed(&UPLOAD[..10])),
             Self::LargeUpload => (Method::POST, UPLOADS, fixed(&UPLOAD)),
             Self::Conflict => (Method::POST, HELD, fixed(CHARGE)),
@@ -125,6 +134,7 @@ impl Operation {
         let key = match self {
             Self::Get | Self::NoKey | Self::SmallUpload | Self::LargeUpload => return request,
             Self::New | Self::Replay => key(number),
+            Self::Again => key(number % REPLAYED),
             Self::Conflict => key(0),
         };
         headers.insert("idempotency-key", key);

@@ -40,7 +40,8 @@ pub(crate) fn tools_for(options: &TestOptions) -> Vec<Tool> {
     }
     let mut tools = vec![Tool::Rustfmt, Tool::Clippy];
     if !options.quick {
-        tools.push(Tool::CargoDeny);
+        // The README of an example has its requests in the form of commands for curl.
+        tools.extend([Tool::CargoDeny, Tool::Curl]);
     }
     tools
 }
@@ -82,7 +83,10 @@ fn checks() -> Vec<Step> {
     vec![
         // The only command that refuses to repair the lock file, so it comes before all others.
         step("lock file", &["fetch", "--locked"]),
-        step("format", &["fmt", "--all", "--check"]),
+        Step {
+            commands: vec![format("Cargo.toml"), format("examples/Cargo.toml")],
+            ..step("format", &[])
+        },
         Step {
             judge: Judge::Purity,
             ..step("purity", &["tree", "-p", "oncekey-core", "-e", "normal", "--prefix", "none"])
@@ -151,12 +155,16 @@ fn features(stop: &Stop) -> Result<Step> {
     Ok(step)
 }
 
-/// Runs the programs of the examples' own workspace. One of them has sqlx beside our SQLite store,
-/// so it also proves the lower end of the range of `rusqlite` versions.
+/// Runs the programs of the examples' own workspace, and their tests. One of them has sqlx beside
+/// our SQLite store, so it also proves the lower end of the range of `rusqlite` versions.
 fn examples() -> Step {
-    let base = ["run", "--locked", "--manifest-path", "examples/Cargo.toml"];
-    let target = ["--target-dir", "target/examples", "-p", "beside-sqlx"];
-    step("examples", &[base, target].concat())
+    let place = ["--locked", "--manifest-path", "examples/Cargo.toml"];
+    let target = ["--target-dir", "target/examples"];
+    let of_workspace = |command| [&[command][..], &place, &target].concat();
+    let run = [&of_workspace("run")[..], &["-p", "beside-sqlx"]].concat();
+    let test = [&of_workspace("test")[..], &["--workspace", "--no-fail-fast"]].concat();
+    let commands = vec![cargo_with(&run), cargo_with(&test)];
+    Step { name: "examples", commands, judge: Judge::Tests }
 }
 
 fn features_of(metadata: &str, package: &str) -> Result<Vec<String>> {
@@ -170,6 +178,10 @@ fn features_of(metadata: &str, package: &str) -> Result<Vec<String>> {
         .with_context(|| format!("there is no package {package}"))?;
     let features = package["features"].as_object().context("a package has no list of features")?;
     Ok(features.keys().filter(|name| *name != "default").cloned().collect())
+}
+
+fn format(manifest: &str) -> Command {
+    cargo_with(&["fmt", "--all", "--manifest-path", manifest, "--check"])
 }
 
 fn step(name: &'static str, arguments: &[&str]) -> Step {

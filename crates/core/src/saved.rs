@@ -1,6 +1,7 @@
 //! The kept answer: status, header lines, body; or the fact that there is none to keep.
 
 use std::fmt;
+use std::sync::Arc;
 
 use bytes::Bytes;
 
@@ -54,10 +55,10 @@ pub enum NotKept {
 
 /// Header lines as they were on the wire: bytes, in order, repetitions kept.
 ///
-/// Checked on the way in and again when read from a store, so that a corrupted row can never
+/// Cheap to clone, because one answer may go to a thousand waiters. Checked on the way in and again when read from a store, so that a corrupted row can never
 /// inject a line into a response.
 #[derive(Clone, PartialEq, Eq, Default)]
-pub struct Headers(Vec<HeaderLine>);
+pub struct Headers(Arc<Vec<HeaderLine>>);
 
 /// A name and a value.
 type HeaderLine = (Box<[u8]>, Box<[u8]>);
@@ -159,8 +160,8 @@ impl NotKept {
 impl Headers {
     /// No lines yet.
     #[must_use]
-    pub const fn new() -> Self {
-        Self(Vec::new())
+    pub fn new() -> Self {
+        Self::default()
     }
 
     /// Adds a line at the end.
@@ -174,7 +175,7 @@ impl Headers {
         if !value.iter().copied().all(is_value_byte) {
             return Err(HeaderError::Value);
         }
-        self.0.push((name.into(), value.into()));
+        Arc::make_mut(&mut self.0).push((name.into(), value.into()));
         Ok(())
     }
 
@@ -202,7 +203,7 @@ impl Headers {
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(self.encoded_len());
-        for (name, value) in &self.0 {
+        for (name, value) in self.0.iter() {
             bytes.extend_from_slice(&short_length(name));
             bytes.extend_from_slice(&short_length(value));
             bytes.extend_from_slice(name);

@@ -19,7 +19,13 @@ pub mod store;
 
 pub use oncekey_core as core;
 
-/// The code of the how-to compiles and, where it can, runs.
+/// The code of the how-tos compiles and, where it can, runs.
 #[cfg(all(doctest, feature = "sqlite", feature = "tower"))]
-#[doc = include_str!("../../../docs/how-to/protect-an-axum-service.md")]
-struct HowToProtectAnAxumService;
+mod how_to {
+    #[doc = include_str!("../../../docs/how-to/encrypt-records.md")]
+    struct EncryptRecords;
+    #[doc = include_str!("../../../docs/how-to/protect-an-axum-service.md")]
+    struct ProtectAnAxumService;
+    #[doc = include_str!("../../../docs/how-to/resolve-unknown-outcomes.md")]
+    struct ResolveUnknownOutcomes;
+}

@@ -32,9 +32,11 @@ fn engine(file: &Path) -> Engine {
 
 fn call(engine: &Engine, class: Class) -> Call {
     let policy = Policy { class, lease: LEASE, grace: GRACE, ..Policy::default() };
+    let (key, scope) = (Key::new(b"frozen").unwrap(), Scope::shared());
     Call {
-        key: Key::new(b"frozen").unwrap(),
-        scope: Scope::shared(),
+        id: engine.key_id(&scope, &key),
+        key,
+        scope,
         fingerprint: Fingerprint::from_parts(1, [1; 32]),
         places: Places::default(),
         route: "POST /payments".into(),

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use axum::body::Body;
 use http::{Request, Response};
@@ -23,8 +23,18 @@ use tracing::{Event, Subscriber};
 const KEY: &str = "8e03978e-40d5-43e8-bc93-6894a57f9324";
 const TRACE: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 
+/// One test at a time. Whether anybody wants a span is remembered for the whole process: a thread
+/// without a subscriber that comes first to a span, while another thread installs its own, can
+/// switch the span off for both.
+static ALONE: Mutex<()> = Mutex::new(());
+
+fn alone() -> MutexGuard<'static, ()> {
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 #[test]
 fn every_request_is_counted_once_by_how_it_ended() {
+    let _alone = alone();
     let meters = Meters::default();
     metrics::with_local_recorder(&meters, || on_a_runtime(every_kind_of_request()));
     let series = meters.0.lock().expect("no panic").clone();
@@ -88,6 +98,7 @@ async fn every_kind_of_request() {
 /// The trace of a replay leads to the request that ran, and no trace shows a key.
 #[test]
 fn the_span_of_a_replay_leads_to_its_original() {
+    let _alone = alone();
     let spans = Spans::default();
     let guard = tracing::subscriber::set_default(spans.clone());
     let engine = on_a_runtime(async {
@@ -121,6 +132,7 @@ fn the_span_of_a_replay_leads_to_its_original() {
 /// T1: nobody shares keys by accident without having been told.
 #[test]
 fn a_layer_without_a_scope_warns_once() {
+    let _alone = alone();
     for (scope, warnings) in [(None, 1), (Some(ScopeFrom::shared()), 0)] {
         let builder = IdempotencyLayer::builder(on_a_runtime(async { engine() }));
         let builder = match scope {
@@ -133,6 +145,7 @@ fn a_layer_without_a_scope_warns_once() {
 
 #[test]
 fn a_layer_that_promises_status_urls_and_has_none_warns() {
+    let _alone = alone();
     let rule = || {
         let policy = Policy { in_flight: InFlight::Accepted, ..Policy::default() };
         Rule::new("r").policy(policy).expect("a policy")

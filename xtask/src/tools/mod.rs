@@ -34,6 +34,7 @@ pub(crate) enum Tool {
     Redis,
     Dynoxide,
     CargoDeny,
+    Curl,
     Rustfmt,
     Clippy,
 }
@@ -109,6 +110,7 @@ impl Tool {
             Self::Redis => "Redis",
             Self::Dynoxide => "dynoxide",
             Self::CargoDeny => "cargo-deny",
+            Self::Curl => "curl",
             Self::Rustfmt => "rustfmt",
             Self::Clippy => "clippy",
         }
@@ -123,6 +125,7 @@ impl Tool {
             Self::Redis => &["redis-server"],
             Self::Dynoxide => &["dynoxide"],
             Self::CargoDeny => &["cargo-deny"],
+            Self::Curl => &["curl"],
             Self::Rustfmt => &["cargo-fmt"],
             Self::Clippy => &["cargo-clippy"],
         }
@@ -141,6 +144,7 @@ impl Tool {
                 &["--no-default-features", "--features", "native-sqlite,http-server,cli"],
             ),
             Self::CargoDeny => Source::Crate("cargo-deny", "0.20.2", &[]),
+            Self::Curl => Source::Package("curl"),
             Self::Rustfmt => Source::Component("rustfmt"),
             Self::Clippy => Source::Component("clippy"),
         }
@@ -160,6 +164,8 @@ impl Tool {
             // The program counts its versions apart from its crate: this is crate 3.2.0.
             Self::Dynoxide => Version(1, 5, 0),
             Self::CargoDeny => Version(0, 20, 2),
+            // The oldest in a supported distribution.
+            Self::Curl => Version(7, 68, 0),
             // These come with the compiler, whose version Cargo checks.
             Self::Rustfmt | Self::Clippy => Version(0, 1, 0),
         }
@@ -172,7 +178,7 @@ impl Tool {
             Self::MariaDb => Some("ONCEKEY_TEST_MYSQL=mysql://…"),
             Self::Redis => Some("ONCEKEY_TEST_REDIS=redis://…"),
             Self::Dynoxide => Some("ONCEKEY_TEST_DYNAMODB=http://…"),
-            Self::Setpriv | Self::CargoDeny | Self::Rustfmt | Self::Clippy => None,
+            Self::Setpriv | Self::CargoDeny | Self::Curl | Self::Rustfmt | Self::Clippy => None,
         }
     }
 

@@ -58,6 +58,19 @@ pub struct Subject<'a> {
     pub body: &'a [u8],
 }
 
+/// A request that was read once, for its fingerprint and its places.
+///
+/// Places cost several times as much as the fingerprint, and only a request that is claimed or
+/// refused needs them: a replay does not.
+#[derive(Debug)]
+pub struct Prepared<'a> {
+    subject: &'a Subject<'a>,
+    rules: &'a FingerprintRules,
+    canonical: Option<Vec<u8>>,
+    headers: Vec<(String, &'a [u8])>,
+    body: [u8; 32],
+}
+
 /// How a route compares requests. The default is canonical JSON, nothing ignored, places kept.
 #[derive(Clone, Debug, Default)]
 pub struct FingerprintRules {
@@ -105,37 +118,56 @@ pub struct UnknownVersion {
     pub version: u8,
 }
 
-impl Fingerprint {
-    /// Computes version 1 and the places to go with it.
+impl<'a> Prepared<'a> {
+    /// Reads a request for version 1.
     #[must_use]
-    pub fn v1(subject: &Subject<'_>, rules: &FingerprintRules) -> (Fingerprint, Places) {
-        let pepper = rules.pepper.as_ref();
+    pub fn v1(subject: &'a Subject<'a>, rules: &'a FingerprintRules) -> Self {
         let canonical = if may_be_canonical(subject, rules.json) {
             canonical::canonical(subject.body, &rules.ignore_json)
         } else {
             None
         };
         let headers = sorted_headers(subject.headers);
-        let body = body_digest(subject.body, canonical.as_deref(), pepper);
+        let body = body_digest(subject.body, canonical.as_deref(), rules.pepper.as_ref());
+        Self { subject, rules, canonical, headers, body }
+    }
 
-        let mut preimage = Preimage::new("oncekey/fingerprint", 1, pepper);
-        preimage.field(subject.method.as_bytes());
-        preimage.field(subject.path);
-        preimage.optional(subject.query);
-        preimage.optional(subject.content_type);
-        preimage.count(headers.len());
-        for (name, value) in &headers {
+    /// The fingerprint.
+    #[must_use]
+    pub fn fingerprint(&self) -> Fingerprint {
+        let mut preimage = Preimage::new("oncekey/fingerprint", 1, self.rules.pepper.as_ref());
+        preimage.field(self.subject.method.as_bytes());
+        preimage.field(self.subject.path);
+        preimage.optional(self.subject.query);
+        preimage.optional(self.subject.content_type);
+        preimage.count(self.headers.len());
+        for (name, value) in &self.headers {
             preimage.field(name.as_bytes());
             preimage.field(value);
         }
-        preimage.field(&body);
-        let fingerprint = Fingerprint { version: 1, digest: preimage.finish() };
+        preimage.field(&self.body);
+        Fingerprint { version: 1, digest: preimage.finish() }
+    }
 
-        let places = match rules.places {
-            KeepPlaces::Yes => Places::of(subject, &headers, canonical.as_deref(), &body, pepper),
+    /// The places to go with it.
+    #[must_use]
+    pub fn places(&self) -> Places {
+        let Self { subject, rules, canonical, headers, body } = self;
+        match rules.places {
+            KeepPlaces::Yes => {
+                Places::of(subject, headers, canonical.as_deref(), body, rules.pepper.as_ref())
+            }
             KeepPlaces::No => Places::default(),
-        };
-        (fingerprint, places)
+        }
+    }
+}
+
+impl Fingerprint {
+    /// Computes version 1 and the places to go with it.
+    #[must_use]
+    pub fn v1(subject: &Subject<'_>, rules: &FingerprintRules) -> (Fingerprint, Places) {
+        let prepared = Prepared::v1(subject, rules);
+        (prepared.fingerprint(), prepared.places())
     }
 
     /// Computes the version that a record was written with, to compare a request with that record.

@@ -3,13 +3,15 @@
 use std::sync::Arc;
 
 use oncekey_core::policy::{Ending, Fit};
-use oncekey_core::{Fingerprint, Key, Places, Policy, Saved, Scope};
+use oncekey_core::{Fingerprint, Key, KeyId, Places, Policy, Saved, Scope};
 
 use super::RequestId;
 
 /// One keyed request: everything but the work.
 #[derive(Clone, Debug)]
 pub struct Call {
+    /// The id of the record: [`Engine::key_id`](super::Engine::key_id) of `scope` and `key`.
+    pub id: KeyId,
     /// What the client sent.
     pub key: Key,
     /// Whom it belongs to.

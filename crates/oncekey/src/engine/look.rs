@@ -61,8 +61,10 @@ impl Engine {
         let State::Done { at, expires, answer, .. } = &record.state else {
             return Looked::Running(original);
         };
-        // The store's clock, as far as we have seen it; before the first claim its own times do.
-        let now = self.0.suspicion.store_time(self.0.uptime.elapsed()).unwrap_or(*at);
+        // The store's clock, as far as we have seen it. Before the first claim ours stands in for
+        // it: this is a look, which decides nothing.
+        let seen = self.0.suspicion.store_time(self.0.uptime.elapsed());
+        let now = seen.unwrap_or_else(|| self.0.clock.now());
         if *expires <= now {
             return Looked::Without(Refused::Expired { original });
         }

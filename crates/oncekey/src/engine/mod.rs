@@ -41,7 +41,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use oncekey_core::policy::InFlight;
-use oncekey_core::{Clock, Key, KeyId, Pepper, Scope, Store};
+use oncekey_core::{Clock, Fingerprint, Key, KeyId, Pepper, Scope, Store};
 use tokio::sync::oneshot;
 
 use self::backlog::Backlog;
@@ -127,6 +127,15 @@ impl Engine {
         RequestId::new(self.0.clock.now(), &*self.0.entropy)
     }
 
+    /// Answers a request from what was read a moment ago, if it was: for whoever can save work
+    /// before it asks. [`answer`](Self::answer) looks there too.
+    #[must_use]
+    pub fn recall(&self, id: &KeyId, fingerprint: &Fingerprint) -> Option<Replayed> {
+        let now = self.0.uptime.elapsed();
+        let entry = self.0.finished.find(id, now)?;
+        (entry.fingerprint == *fingerprint).then(|| entry.replay(now))
+    }
+
     /// Runs `work` if nobody did, and says what came of it.
     ///
     /// `work` calls [`Attempt::send`] before its first foreign call. It runs in a task of its own
@@ -141,7 +150,8 @@ impl Engine {
         F: Future<Output = Finish<T>> + Send + 'static,
     {
         let shared = &self.0;
-        let id = self.key_id(&call.scope, &call.key);
+        let id = call.id;
+        debug_assert_eq!(id, self.key_id(&call.scope, &call.key), "the id of scope and key");
         let began = shared.uptime.elapsed();
         if let Some(reply) = shared.answer_from_memory(&call, &id, began) {
             return reply;

@@ -60,8 +60,9 @@ const REAP_BATCHES: usize = 100;
 const SWEEP_EVERY: Duration = Duration::from_secs(15);
 /// What is younger has an owner, as good as surely. It saves looking at everything that runs.
 const SWEEP_OLDER_THAN: Duration = Duration::from_secs(30);
-/// A claim of the sweeper's own, which it gives back at once.
-const SWEEP_LEASE: Duration = Duration::from_secs(30);
+/// A claim of the sweeper's own, which it gives back at once. Short, because one whose answer is
+/// lost keeps the key for as long.
+const SWEEP_LEASE: Duration = Duration::from_secs(3);
 
 impl Engine {
     /// A loop that forgets what is over.

@@ -30,6 +30,9 @@ const EXPOSED: HeaderValue = HeaderValue::from_static(
      Idempotent-Replayed, Link, Original-Request, Request-Id, Retry-After",
 );
 
+/// How many lines a mark adds at most, and the length of the body.
+pub(super) const MARKS: usize = 8;
+
 /// What a response is marked with.
 #[derive(Clone, Copy)]
 pub(super) struct Mark<'a> {
@@ -52,7 +55,11 @@ pub(super) struct Status {
 
 impl Status {
     pub(super) fn new(outcome: Outcome) -> Self {
-        Self { outcome, text: format!("oncekey; {}", outcome.word()) }
+        // Long enough for every status, so that it grows once.
+        let mut text = String::with_capacity(64);
+        text.push_str("oncekey; ");
+        text.push_str(outcome.word());
+        Self { outcome, text }
     }
 
     /// The work ran in this request, and this became of its answer.
@@ -102,6 +109,7 @@ impl Status {
 
 /// Marks a response.
 pub(super) fn mark(headers: &mut HeaderMap, mark: &Mark<'_>, status: Status) {
+    headers.reserve(MARKS);
     if let Some(key) = mark.key {
         headers.insert(IDEMPOTENCY_KEY, printable(key.to_field_value()));
     }

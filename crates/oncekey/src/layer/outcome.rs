@@ -99,6 +99,23 @@ impl Outcome {
         }
     }
 
+    /// The line in the log.
+    pub(super) const fn message(self) -> &'static str {
+        match self {
+            Self::Executed => "executed",
+            Self::Replayed | Self::Coalesced | Self::NotRetained => "duplicate stopped",
+            Self::InProgress => "still running",
+            Self::Mismatch => "key reused",
+            Self::MissingKey => "key missing",
+            Self::InvalidKey => "key invalid",
+            Self::InvalidRequest => "request refused",
+            Self::Unknown => "outcome unknown",
+            Self::Bypassed => "no key",
+            Self::Unprotected => "unprotected",
+            Self::StoreUnavailable => "store unavailable",
+        }
+    }
+
     /// The word for it in `Idempotency-Status`, where words have hyphens.
     #[must_use]
     pub const fn word(self) -> &'static str {

@@ -20,6 +20,7 @@ use oncekey_core::saved::HeaderError;
 use oncekey_core::{Headers, Saved};
 
 use super::body::ResponseBody;
+use super::headers;
 
 /// Lines whose names begin so are ours.
 const RESERVED: &str = "oncekey-";
@@ -90,7 +91,8 @@ pub(super) fn restore<B: Body>(saved: &Saved) -> Result<Restored<B>, Damaged> {
     if status.is_informational() {
         return Err(Damaged);
     }
-    let mut headers = HeaderMap::new();
+    // Room for what the layer adds, so that the map is made once.
+    let mut headers = HeaderMap::with_capacity(saved.headers.len() + headers::MARKS);
     let mut trailers = HeaderMap::new();
     let mut traceparent = None;
     for (name, value) in saved.headers.iter() {

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::header::CONTENT_TYPE;
 use http::request::Parts;
-use http::{HeaderMap, Method, Request, Response, Version};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, Version};
 use http_body::Body;
-use oncekey_core::{Fingerprint, Key, Places, Scope, Subject};
+use oncekey_core::{Key, Scope, Subject, fingerprint};
 use tower_service::Service;
 use tracing::field::{Empty, display};
 use tracing::{Instrument as _, Span};
@@ -20,7 +20,7 @@ use super::outcome::Outcome;
 use super::rule::Rule;
 use super::work::Work;
 use crate::clock::Stopwatch;
-use crate::engine::{Call, RequestId};
+use crate::engine::{Call, Replayed, Reply, RequestId};
 use crate::problem::{Code, Problem};
 
 /// A request that a rule applies to.
@@ -38,6 +38,14 @@ pub(super) struct Turned {
     pub(super) outcome: Outcome,
     pub(super) problem: Problem,
     pub(super) key: Option<Key>,
+}
+
+/// A request that the engine may answer.
+enum Prepared {
+    /// It was answered a moment ago.
+    Known(Key, Box<Replayed>),
+    /// The engine has to be asked.
+    Asks(Box<Call>, Bytes),
 }
 
 /// How a request ended, and the answer to it.
@@ -86,7 +94,14 @@ impl Visit {
         }
         self.span.record("idempotency.outcome", outcome.label());
         self.rule.meters().request(&self.method, outcome);
-        self.rule.meters().took(outcome, watch.elapsed());
+        let took = watch.elapsed();
+        self.rule.meters().took(outcome, took);
+        tracing::info!(
+            parent: &self.span,
+            outcome = outcome.label(),
+            duration_ms = took.as_secs_f64() * 1_000.0,
+            message = outcome.message(),
+        );
         answer
     }
 
@@ -101,7 +116,10 @@ impl Visit {
         RB::Error: Send + 'static,
     {
         let (call, body) = match self.prepare(&parts, body).await {
-            Ok(prepared) => prepared,
+            Ok(Prepared::Asks(call, body)) => (*call, body),
+            Ok(Prepared::Known(key, replayed)) => {
+                return self.respond(&key, Reply::Replayed(*replayed));
+            }
             Err(turned) => return (turned.outcome, Ok(self.turn(*turned))),
         };
         let key = call.key.clone();
@@ -113,24 +131,14 @@ impl Visit {
         self.respond(&key, reply)
     }
 
-    async fn prepare<B>(&self, parts: &Parts, body: B) -> Result<(Call, Bytes), Box<Turned>>
+    async fn prepare<B>(&self, parts: &Parts, body: B) -> Result<Prepared, Box<Turned>>
     where
         B: Body<Data = Bytes>,
     {
         let key = self.key(&parts.headers)?;
         let scope = self.scope(parts, &key)?;
         let body = self.read(body, &key).await?;
-        let (fingerprint, places) = self.fingerprint(parts, &body);
-        let call = Call {
-            key,
-            scope,
-            fingerprint,
-            places,
-            route: self.rule.shared_name(),
-            request: self.request.clone(),
-            policy: Arc::clone(self.rule.shared_policy()),
-        };
-        Ok((call, body))
+        Ok(self.recall(parts, key, scope, &body))
     }
 
     fn key(&self, headers: &HeaderMap) -> Result<Key, Box<Turned>> {
@@ -196,23 +204,11 @@ impl Visit {
         Err(Turned::new(Outcome::InvalidRequest, problem, Some(key)))
     }
 
-    fn fingerprint(&self, parts: &Parts, body: &Bytes) -> (Fingerprint, Places) {
+    /// Computes the fingerprint, and the rest of a call only if nobody remembers the answer.
+    fn recall(&self, parts: &Parts, key: Key, scope: Scope, body: &Bytes) -> Prepared {
         let uri = self.config.uri(parts);
         let mut headers = Vec::new();
-        for name in self.rule.counted_headers() {
-            let lines = parts.headers.get_all(name).iter();
-            headers.extend(lines.map(|value| (name.as_str(), value.as_bytes())));
-        }
-        let mut types = parts.headers.get_all(CONTENT_TYPE).iter().map(|value| value.as_bytes());
-        let content_type = match (types.next(), types.next()) {
-            (only, None) => only,
-            // Who knows which of them the service believes: all count, and none means JSON.
-            (_, Some(_)) => {
-                let lines = parts.headers.get_all(CONTENT_TYPE).iter();
-                headers.extend(lines.map(|value| (CONTENT_TYPE.as_str(), value.as_bytes())));
-                None
-            }
-        };
+        let content_type = self.counted(&parts.headers, &mut headers);
         let subject = Subject {
             method: parts.method.as_str(),
             path: uri.path().as_bytes(),
@@ -221,7 +217,42 @@ impl Visit {
             headers: &headers,
             body,
         };
-        Fingerprint::v1(&subject, self.rule.fingerprint_rules())
+        let read = fingerprint::Prepared::v1(&subject, self.rule.fingerprint_rules());
+        let fingerprint = read.fingerprint();
+        let id = self.config.engine.key_id(&scope, &key);
+        if let Some(replayed) = self.config.engine.recall(&id, &fingerprint) {
+            return Prepared::Known(key, Box::new(replayed));
+        }
+        let call = Call {
+            id,
+            key,
+            scope,
+            fingerprint,
+            places: read.places(),
+            route: self.rule.shared_name(),
+            request: self.request.clone(),
+            policy: Arc::clone(self.rule.shared_policy()),
+        };
+        Prepared::Asks(Box::new(call), body.clone())
+    }
+
+    /// Adds the header lines that count to `lines`, and returns the content type.
+    fn counted<'h>(
+        &'h self,
+        headers: &'h HeaderMap,
+        lines: &mut Vec<(&'h str, &'h [u8])>,
+    ) -> Option<&'h [u8]> {
+        for name in self.rule.counted_headers() {
+            let values = headers.get_all(name).iter();
+            lines.extend(values.map(|value| (name.as_str(), value.as_bytes())));
+        }
+        let types = || headers.get_all(CONTENT_TYPE).iter().map(HeaderValue::as_bytes);
+        if types().nth(1).is_none() {
+            return types().next();
+        }
+        // Who knows which of them the service believes: all count, and none means JSON.
+        lines.extend(types().map(|value| (CONTENT_TYPE.as_str(), value)));
+        None
     }
 
     /// Clients that count their attempts let telemetry tell a retry from a second click.

@@ -13,11 +13,14 @@
 
 mod aborts;
 mod bodies;
+#[path = "../common/mod.rs"]
+mod common;
 mod endings;
 mod flight;
 mod framing;
 mod grpc;
 mod keys;
+mod killed;
 mod leaving;
 mod lines;
 mod parallel;
@@ -35,6 +38,14 @@ const LONGEST: Duration = Duration::from_secs(60);
 /// Runs a row, and says so if it hangs instead of hanging with it.
 async fn row(row: impl Future<Output = ()>) {
     tokio::time::timeout(LONGEST, row).await.expect("the row hangs");
+}
+
+/// Not a test: the server that [`killed`] starts and kills.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn child() {
+    if let Some(orders) = common::child::orders() {
+        killed::serve(&orders).await;
+    }
 }
 
 /// Makes a test of every row, on every store. A row that is not listed is unused code, and the

@@ -329,7 +329,6 @@ async fn what_expired_by_a_step_of_the_clock_is_not_replayed() {
 
 /// I27: what has expired is not shown as an answer, by a node that has just started either.
 #[tokio::test(start_paused = true)]
-#[ignore = "Store::get does not tell the store's time, and only that may judge retention"]
 async fn a_new_node_does_not_show_what_has_expired() {
     let scene = Scene::new(Policy { linger: 3_600 * SECOND, ..Policy::default() });
     assert!(matches!(scene.ask("k", 1, 201, NONE).await, Reply::Ran(_)));

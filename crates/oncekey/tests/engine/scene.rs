@@ -52,7 +52,8 @@ impl Scene {
         let clock = Arc::new(SceneClock { began: Instant::now(), ahead: AtomicU64::new(0) });
         let store = Arc::new(MemoryStore::new(Arc::clone(&clock) as Arc<dyn Clock>));
         let builder = Engine::builder(Arc::clone(&store) as _).wake(Arc::clone(&store) as _);
-        let builder = builder.uptime(Arc::clone(&clock) as _).heartbeat(Heartbeat::Task);
+        let builder = builder.uptime(Arc::clone(&clock) as _).clock(Arc::clone(&clock) as _);
+        let builder = builder.heartbeat(Heartbeat::Task);
         let engine = builder.build().unwrap();
         Self { engine, store, clock, runs: Arc::default(), policy }
     }
@@ -60,7 +61,8 @@ impl Scene {
     /// A builder for another node on a store, with the scene's time.
     pub(crate) fn node(&self, store: Arc<dyn oncekey::core::Store>) -> Builder {
         let uptime = Arc::clone(&self.clock) as Arc<dyn Uptime>;
-        Engine::builder(store).uptime(uptime).heartbeat(Heartbeat::Task)
+        let clock = Arc::clone(&self.clock) as Arc<dyn Clock>;
+        Engine::builder(store).uptime(uptime).clock(clock).heartbeat(Heartbeat::Task)
     }
 
     pub(crate) fn of_class(class: Class) -> Self {
@@ -68,9 +70,11 @@ impl Scene {
     }
 
     pub(crate) fn call(&self, key: &str, body: u8) -> Call {
+        let (key, scope) = (Key::new(key.as_bytes()).unwrap(), Scope::new("tenant").unwrap());
         Call {
-            key: Key::new(key.as_bytes()).unwrap(),
-            scope: Scope::new("tenant").unwrap(),
+            id: self.engine.key_id(&scope, &key),
+            key,
+            scope,
             fingerprint: Fingerprint::from_parts(1, [body; 32]),
             places: Places::default(),
             route: "POST /payments".into(),

@@ -111,9 +111,11 @@ async fn nothing_but_get_and_head_asks_for_a_status() {
 
 /// Finishes a key with an answer that the layer would never have saved.
 async fn plant(engine: &Engine, saved: Saved) {
+    let (key, scope) = (Key::new(KEY.as_bytes()).unwrap(), Scope::shared());
     let call = Call {
-        key: Key::new(KEY.as_bytes()).unwrap(),
-        scope: Scope::shared(),
+        id: engine.key_id(&scope, &key),
+        key,
+        scope,
         fingerprint: Fingerprint::from_parts(1, [7; 32]),
         places: Places::default(),
         route: "planted".into(),

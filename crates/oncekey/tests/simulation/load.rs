@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use oncekey::core::policy::{InFlight, Limits, StoreDown};
 use oncekey::core::{Class, Places, Policy};
-use oncekey::engine::{Call, Ran, Refused, Replayed, Reply, RequestId};
+use oncekey::engine::{Call, Engine, Ran, Refused, Replayed, Reply, RequestId};
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
@@ -111,7 +111,7 @@ pub(crate) async fn call(
 async fn serve(world: Arc<World>, running: Running, job: Job, patience: Patience) -> Option<Note> {
     let request = job.request;
     let by = running.gate.life;
-    let call = engine_call(&world, &job);
+    let call = engine_call(&world, &running.engine, &job);
     let doing = Arc::clone(&world);
     let answering = running.engine.answer(call, move |attempt| work(doing, job, by, attempt));
     let reply = match patience {
@@ -133,7 +133,7 @@ async fn serve(world: Arc<World>, running: Running, job: Job, patience: Patience
 }
 
 /// The call that a job stands for.
-fn engine_call(world: &World, job: &Job) -> Call {
+fn engine_call(world: &World, engine: &Engine, job: &Job) -> Call {
     let options = &world.options;
     let spec = &options.keys[job.key];
     let (scope, key) = spec.named(world.bug);
@@ -153,7 +153,11 @@ fn engine_call(world: &World, job: &Job) -> Call {
         lease: options.lease,
         grace: options.grace,
         in_flight,
-        limits: Limits { saved_body: SAVED_BODY, ..Limits::default() },
+        limits: Limits {
+            saved_body: SAVED_BODY,
+            waiters_per_key: options.seats,
+            ..Limits::default()
+        },
         store_down: if job.passes { StoreDown::PassUnprotected } else { StoreDown::Refuse },
         mark: spec.mark,
         retain: spec.retain.clone(),
@@ -162,6 +166,7 @@ fn engine_call(world: &World, job: &Job) -> Call {
     };
     assert_eq!(policy.check(), Ok(()), "the simulation makes sound policies");
     Call {
+        id: engine.key_id(&scope, &key),
         key,
         scope,
         fingerprint: fingerprint_of(job.key, job.body, world.bug),

@@ -12,7 +12,7 @@ use oncekey::core::{
     Claim, Claimed, Class, Completion, ErrorKind, Fence, KeyId, Lease, Record, Renewal, Saved,
     Timestamp, Write,
 };
-use oncekey::engine::{NoSend, Recorded, Refused, Source};
+use oncekey::engine::{Happened, NoSend, Recorded, Refused, Source};
 
 use crate::time::SimTime;
 
@@ -54,6 +54,8 @@ pub(crate) enum What {
     Answered { visit: u32, answer: Got },
     /// The work ended.
     Ended { request: u32, fence: Option<Fence>, end: End },
+    /// The upstream was asked whether work happened.
+    Probed { id: KeyId, fence: Fence, happened: Happened },
     /// Something happened to a node.
     Node(Life, Change),
     /// The store's clock stepped by this many microseconds.

@@ -30,6 +30,13 @@ pub(crate) struct Options {
     pub(crate) wake: Wakes,
     pub(crate) journal: Journal,
     pub(crate) sweeps: Sweeps,
+    pub(crate) probes: Probes,
+    /// In this many of a thousand cases the work takes its time before it sends.
+    pub(crate) preludes: u32,
+    /// How many claims a node may have under way.
+    pub(crate) claims: usize,
+    /// How many calls may wait for one key on one node.
+    pub(crate) seats: usize,
     /// Bytes of answers that an engine keeps in memory.
     pub(crate) cache: u64,
     pub(crate) store: StoreFaults,
@@ -74,6 +81,14 @@ pub(crate) enum Journal {
 pub(crate) enum Sweeps {
     Never,
     NowAndThen,
+}
+
+/// Whether engines can ask somebody whether work happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Probes {
+    None,
+    /// The upstream itself.
+    Upstream,
 }
 
 /// What goes wrong on the way to the store and back, each per thousand calls.
@@ -123,7 +138,8 @@ impl Options {
         let mut dice = Dice::of(seed, Part::Options);
         // One history in sixteen is calm: what happens there has no excuse.
         let calm = dice.chance(62);
-        let lease = Duration::from_secs(dice.between(1, 5));
+        // No whole number of seconds: the sweeper's own leases are, and so the log tells them apart.
+        let lease = Duration::from_millis(1_000 * dice.between(1, 5) + 10);
         let mut options = Self {
             seed,
             calm,
@@ -140,6 +156,10 @@ impl Options {
             wake: dice.pick(&[Wakes::Polling, Wakes::Feed]),
             journal: Journal::None,
             sweeps: dice.pick(&[Sweeps::Never, Sweeps::NowAndThen]),
+            probes: dice.pick(&[Probes::None, Probes::None, Probes::Upstream]),
+            preludes: dice.pick(&[50, 150, 600]),
+            claims: if calm { 4_096 } else { dice.pick(&[4_096, 4_096, 2]) },
+            seats: dice.pick(&[32, 32, 1]),
             // All or nothing: an eviction in between would depend on the cache's own chance.
             cache: dice.pick(&[0, 64 * 1024 * 1024]),
             store: StoreFaults::default(),
@@ -156,6 +176,11 @@ impl Options {
         options.store = StoreFaults::draw(&mut dice, calm);
         options.upstream = UpstreamFaults::draw(&mut dice, calm);
         options.chaos = Chaos::draw(&mut dice, calm, lease);
+        // A probe that says "no" vouches that nothing is under way. While the store's clock steps,
+        // nobody can: what looks lapsed may have an owner that is about to send.
+        if options.probes == Probes::Upstream {
+            options.chaos.clock_steps = 0;
+        }
         options
     }
 
@@ -258,9 +283,9 @@ impl Chaos {
             pauses: weight(300),
             crashes: weight(150),
             drains: weight(100),
-            clock_steps: weight(100),
+            clock_steps: weight(200),
             outages: weight(150),
-            forgeries: weight(100),
+            forgeries: weight(200),
         }
     }
 }

@@ -23,7 +23,8 @@ use tokio::sync::{Notify, oneshot};
 use tokio::time::sleep;
 
 use crate::bugs::Bug;
-use crate::dice::{Dice, SharedDice};
+use crate::dice::SharedDice;
+use crate::fate::{Effect, Fate, Reply, faulty, fine, outage};
 use crate::log::{Ask, Log, Told, What, Who};
 use crate::options::Options;
 use crate::time::{SimTime, StoreClock};
@@ -76,30 +77,6 @@ pub(crate) enum Line {
     Good,
     /// A planted bug: nothing ever gets through.
     Cut,
-}
-
-/// What becomes of one question.
-#[derive(Clone, Copy, Debug)]
-struct Fate {
-    before: Duration,
-    after: Duration,
-    effect: Effect,
-    reply: Reply,
-}
-
-#[derive(Clone, Copy, Debug)]
-enum Effect {
-    Now,
-    Never,
-    /// After whoever asked has been told that nobody knows.
-    Later(Duration),
-}
-
-#[derive(Clone, Copy, Debug)]
-enum Reply {
-    True,
-    Unavailable,
-    Ambiguous,
 }
 
 impl StoreSide {
@@ -350,43 +327,6 @@ async fn pass(span: Duration) {
     match span.is_zero() {
         true => tokio::task::yield_now().await,
         false => sleep(span).await,
-    }
-}
-
-fn fine(dice: &mut Dice, latency: u64) -> Fate {
-    let (before, after) = (dice.millis(0, latency), dice.millis(0, latency));
-    Fate { before, after, effect: Effect::Now, reply: Reply::True }
-}
-
-fn outage(dice: &mut Dice) -> Fate {
-    let reply = dice.pick(&[Reply::Unavailable, Reply::Unavailable, Reply::Ambiguous]);
-    let before = dice.millis(0, 300);
-    Fate { before, after: Duration::ZERO, effect: Effect::Never, reply }
-}
-
-fn faulty(dice: &mut Dice, options: &Options) -> Fate {
-    let faults = &options.store;
-    let lease = u64::try_from(options.lease.as_millis()).expect("leases are short");
-    let fate = fine(dice, faults.latency);
-    let fate = if dice.chance(faults.slow) {
-        let (before, after) = (dice.millis(0, lease), dice.millis(0, lease));
-        Fate { before, after, ..fate }
-    } else {
-        fate
-    };
-    if dice.chance(faults.unavailable) {
-        Fate { effect: Effect::Never, reply: Reply::Unavailable, ..fate }
-    } else if dice.chance(faults.reply_lost) {
-        Fate { reply: Reply::Ambiguous, ..fate }
-    } else if dice.chance(faults.request_lost) {
-        Fate { effect: Effect::Never, reply: Reply::Ambiguous, ..fate }
-    } else if dice.chance(faults.late_effect) {
-        // Some of them arrive when the lease is long over.
-        let delay =
-            if dice.chance(800) { dice.millis(1, lease) } else { dice.millis(1, 20 * lease) };
-        Fate { effect: Effect::Later(delay), reply: Reply::Ambiguous, ..fate }
-    } else {
-        fate
     }
 }
 

@@ -93,6 +93,7 @@ impl Names {
                     .into_iter()
                     .collect()
             }
+            What::Probed { id, .. } => vec![*id],
             What::Node(..)
             | What::Stepped(_)
             | What::Outage(_)

@@ -37,7 +37,6 @@ const TEETH: &[Tooth] = &[
     ("", Bug::Store(Store::GraceIgnored), "I1"),
     ("", Bug::Store(Store::TakeoverInTwoSteps), "I1"),
     ("", Bug::Store(Store::AskingAgainIsANewAttempt), "I5"),
-    ("", Bug::Store(Store::LeasesFromTheFutureAreFree), "I1"),
     ("", Bug::Store(Store::AnswersFromTheFutureAreGone), "I27"),
     ("", Bug::Store(Store::RetentionFromTheClockAlone), "I27"),
     ("", Bug::Store(Store::LastAnswerWins), "I11"),

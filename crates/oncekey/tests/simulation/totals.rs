@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use oncekey::core::decide::{Grant, Refusal};
 use oncekey::core::{Claimed, ErrorKind, Owner, Renewal, Write};
-use oncekey::engine::{NoSend, Recorded, Refused, Source};
+use oncekey::engine::{Happened, NoSend, Recorded, Refused, Source};
 
 use crate::log::{Ask, Away, Change, End, Event, Got, Note, Told, What, Who};
 use crate::run::History;
@@ -37,6 +37,9 @@ const MUST_HAPPEN: &[&str] = &[
     "calls to an unavailable store",
     "purges",
     "operator verdicts",
+    "probes: yes",
+    "probes: no",
+    "probes: cannot tell",
     "sends",
     "sends that acted",
     "sends denied: lost",
@@ -158,6 +161,11 @@ impl Ledger {
             What::Stepped(_) => vec!["clock steps back"],
             What::Outage(_) => vec!["outages"],
             What::Called { .. } => vec!["calls of clients"],
+            What::Probed { happened, .. } => vec![match happened {
+                Happened::Yes(_) => "probes: yes",
+                Happened::No => "probes: no",
+                Happened::CannotTell => "probes: cannot tell",
+            }],
             What::Heard { .. }
             | What::Began { .. }
             | What::Settled { .. }

@@ -8,8 +8,10 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use async_trait::async_trait;
 use bytes::Bytes;
 use oncekey::core::{Fence, Headers, KeyId, Record, Saved};
+use oncekey::engine::{Doubt, Happened, Probe};
 use tokio::time::sleep;
 
 use crate::bugs::Bug;
@@ -220,6 +222,21 @@ impl Upstream {
 
     fn books(&self) -> MutexGuard<'_, Books> {
         self.books.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[async_trait]
+impl Probe for Upstream {
+    async fn did_it_happen(&self, doubt: &Doubt<'_>) -> Happened {
+        sleep(self.dice.throw(|dice| dice.millis(0, 50))).await;
+        let Record { id, fence, .. } = *doubt.record;
+        let happened = match self.truth(doubt.record) {
+            Truth::Open => Happened::CannotTell,
+            Truth::Nothing => Happened::No,
+            Truth::Done(answer) => Happened::Yes(answer),
+        };
+        self.log.note(What::Probed { id, fence, happened: happened.clone() });
+        happened
     }
 }
 

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use oncekey::core::{Clock, Fingerprint, Key, KeyId, Scope, Store, Wake};
-use oncekey::engine::{Engine, Heartbeat};
+use oncekey::engine::{Engine, Heartbeat, Probe};
 use oncekey::entropy::Entropy;
 use tempfile::TempDir;
 
@@ -16,7 +16,7 @@ use crate::bugs::Bug;
 use crate::dice::{SeededEntropy, SharedDice};
 use crate::gate::{Detached, Gate, GateSpawner};
 use crate::log::{Change, Life, Log, What, Who};
-use crate::options::{KeySpec, Options, Wakes};
+use crate::options::{KeySpec, Options, Probes, Wakes};
 use crate::signal::Signal;
 use crate::store::{Line, StoreSide};
 use crate::time::{NodeUptime, SimTime, UptimeThatSleeps};
@@ -149,6 +149,7 @@ impl World {
             .namespace("simulation")
             .patience(options.patience)
             .cache(options.cache)
+            .claims(options.claims)
             .clock(Arc::clone(&self.side.clock) as Arc<dyn Clock>)
             .entropy(entropy)
             .heartbeat(Heartbeat::Task)
@@ -162,6 +163,9 @@ impl World {
         };
         if *bug == Some(Bug::NoHeartbeat) {
             builder = builder.heartbeat_store(Arc::new(self.side.connect(who, Line::Cut)));
+        }
+        if options.probes == Probes::Upstream {
+            builder = builder.probe(Arc::clone(&self.upstream) as Arc<dyn Probe>);
         }
         if options.wake == Wakes::Feed {
             builder = builder.wake(store as Arc<dyn Wake>);

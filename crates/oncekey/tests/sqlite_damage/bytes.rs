@@ -48,9 +48,11 @@ struct Tally {
     unopened: u64,
     errors: u64,
     true_answers: u64,
-    /// Records that are not found any more, and files with such records.
+    /// Records that are not found any more, keys that would run again because of it, and files with
+    /// such keys.
     lost: u64,
-    files_with_losses: u64,
+    run_again: u64,
+    files_that_run_again: u64,
 }
 
 /// Makes a file of finished and running records, closed and without a log.
@@ -76,7 +78,7 @@ async fn look(path: &Path, records: &[Record], about: &str, tally: &mut Tally) {
         tally.unopened += 1;
         return;
     };
-    let lost = tally.lost;
+    let run_again = tally.run_again;
     for (record, key) in records.iter().zip(0..) {
         match store.get(&record.id).await {
             Ok(Some(found)) => {
@@ -89,9 +91,9 @@ async fn look(path: &Path, records: &[Record], about: &str, tally: &mut Tally) {
         let rival = Claim { owner: common::owner(1_000 + key), ..common::claim(key, key) };
         match store.claim(&rival).await {
             Ok(Claimed::Lost { record: found, .. }) => is_told(&found, record, about),
-            Ok(Claimed::Won { .. }) => tally.lost += 1,
+            Ok(Claimed::Won { .. }) => tally.run_again += 1,
             Err(_) => tally.errors += 1,
         }
     }
-    tally.files_with_losses += u64::from(tally.lost > lost);
+    tally.files_that_run_again += u64::from(tally.run_again > run_again);
 }
