@@ -132,7 +132,7 @@ impl Engine {
     #[must_use]
     pub fn recall(&self, id: &KeyId, fingerprint: &Fingerprint) -> Option<Replayed> {
         let now = self.0.uptime.elapsed();
-        let entry = self.0.finished.find(id, now)?;
+        let entry = self.0.finished.find(id, now, self.0.suspicion.steps())?;
         (entry.fingerprint == *fingerprint).then(|| entry.replay(now))
     }
 
