@@ -271,3 +271,87 @@ impl fmt::Debug for GateSpawner {
         write!(out, "GateSpawner({:?})", self.gate)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use tokio::task::yield_now;
+
+    use super::*;
+
+    /// Counts its polls.
+    #[derive(Clone, Default)]
+    struct Counted(Arc<AtomicUsize>);
+
+    impl Counted {
+        async fn run(self) {
+            let _dropped = self.clone();
+            loop {
+                self.0.fetch_add(1, Ordering::SeqCst);
+                yield_now().await;
+            }
+        }
+
+        fn polls(&self) -> usize {
+            self.0.load(Ordering::SeqCst)
+        }
+    }
+
+    fn gate() -> (Arc<Gate>, Log) {
+        let time = SimTime::begin();
+        let log = Log::new(time);
+        (Gate::new(Life { node: 0, life: 1 }, log.clone(), time), log)
+    }
+
+    /// I31: a paused node does nothing, and goes on where it was.
+    #[tokio::test(start_paused = true)]
+    async fn nothing_runs_behind_a_shut_gate() {
+        let (gate, log) = gate();
+        let task = Counted::default();
+        gate.serve(task.clone().run());
+        yield_now().await;
+        gate.pause();
+        let before = task.polls();
+        for _ in 0..9 {
+            yield_now().await;
+        }
+        assert_eq!(task.polls(), before);
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        gate.resume();
+        yield_now().await;
+        yield_now().await;
+        assert!(task.polls() > before);
+        assert_eq!(gate.asleep(), Duration::from_secs(5));
+        log.close();
+    }
+
+    /// F2: a killed node runs no destructor.
+    #[tokio::test(start_paused = true)]
+    async fn nothing_of_a_dead_node_is_dropped() {
+        let (gate, log) = gate();
+        let task = Counted::default();
+        gate.serve(task.clone().run());
+        yield_now().await;
+        gate.kill();
+        yield_now().await;
+        assert_eq!(Arc::strong_count(&task.0), 3, "ours, the task's, and the one in its frame");
+        assert_eq!(gate.live(), 1);
+        log.close();
+    }
+
+    /// 29: the planted bug does what it says.
+    #[tokio::test(start_paused = true)]
+    async fn a_tied_task_ends_with_its_request() {
+        let (gate, log) = gate();
+        let spawner = GateSpawner { gate: Arc::clone(&gate), detached: Detached::No };
+        let task = Counted::default();
+        let tied = task.clone();
+        gate.serve(async move { spawner.spawn(Box::pin(tied.run())) });
+        for _ in 0..9 {
+            yield_now().await;
+        }
+        assert_eq!(gate.live(), 0);
+        log.close();
+    }
+}

@@ -253,6 +253,13 @@ impl Ask {
     }
 }
 
+impl Told {
+    /// What kind of failure it is, if it is one.
+    pub(crate) fn failed(&self) -> Option<ErrorKind> {
+        if let Self::Failed(kind) = self { Some(*kind) } else { None }
+    }
+}
+
 impl fmt::Debug for Log {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "Log({} events)", self.inner().events.len())

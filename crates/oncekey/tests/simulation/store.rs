@@ -152,7 +152,12 @@ impl StoreSide {
         let ids = match question {
             Ask::Renew(leases, _) => leases.iter().map(|lease| lease.id).collect(),
             Ask::Purge(_) => self.keys.clone(),
-            one => one.id().into_iter().collect(),
+            Ask::Claim(_)
+            | Ask::Send(_)
+            | Ask::Complete(..)
+            | Ask::Release(_)
+            | Ask::Unknown(_)
+            | Ask::Get(_) => question.id().into_iter().collect(),
         };
         let mut after = Vec::new();
         for id in ids {
@@ -183,9 +188,9 @@ impl SimStore {
             side.ambush(life.node);
         }
         let told = match answered.await {
-            Ok(told) => match *told {
-                Told::Failed(kind) => Err(kind),
-                _ => Ok(told),
+            Ok(told) => match told.failed() {
+                Some(kind) => Err(kind),
+                None => Ok(told),
             },
             Err(_) => Err(ErrorKind::Ambiguous),
         };
@@ -208,27 +213,27 @@ impl SimStore {
     }
 
     async fn write(&self, question: Ask) -> Result<Write, StoreError> {
-        match self.ask(question).await? {
-            Told::Wrote(write) => Ok(write),
-            told => unreachable!("{told:?} is no answer to a write"),
-        }
+        let Told::Wrote(write) = self.ask(question).await? else {
+            unreachable!("the store answers a write as such")
+        };
+        Ok(write)
     }
 }
 
 #[async_trait]
 impl Store for SimStore {
     async fn claim(&self, claim: &Claim) -> Result<Claimed, StoreError> {
-        match self.ask(Ask::Claim(claim.clone())).await? {
-            Told::Claimed(claimed) => Ok(claimed),
-            told => unreachable!("{told:?} is no answer to a claim"),
-        }
+        let Told::Claimed(claimed) = self.ask(Ask::Claim(claim.clone())).await? else {
+            unreachable!("the store answers a claim as such")
+        };
+        Ok(claimed)
     }
 
     async fn renew(&self, leases: &[Lease], span: Duration) -> Result<Vec<Renewal>, StoreError> {
-        match self.ask(Ask::Renew(leases.to_vec(), span)).await? {
-            Told::Renewed(renewals) => Ok(renewals),
-            told => unreachable!("{told:?} is no answer to a renewal"),
-        }
+        let Told::Renewed(renewals) = self.ask(Ask::Renew(leases.to_vec(), span)).await? else {
+            unreachable!("the store answers a renewal as such")
+        };
+        Ok(renewals)
     }
 
     async fn send(&self, lease: &Lease) -> Result<Write, StoreError> {
@@ -248,17 +253,17 @@ impl Store for SimStore {
     }
 
     async fn get(&self, id: &KeyId) -> Result<Option<Record>, StoreError> {
-        match self.ask(Ask::Get(*id)).await? {
-            Told::Found(found) => Ok(found.map(|record| *record)),
-            told => unreachable!("{told:?} is no answer to a read"),
-        }
+        let Told::Found(found) = self.ask(Ask::Get(*id)).await? else {
+            unreachable!("the store answers a read as such")
+        };
+        Ok(found.map(|record| *record))
     }
 
     async fn purge(&self, limit: usize) -> Result<Purged, StoreError> {
-        match self.ask(Ask::Purge(limit)).await? {
-            Told::Purged(purged) => Ok(purged),
-            told => unreachable!("{told:?} is no answer to a purge"),
-        }
+        let Told::Purged(purged) = self.ask(Ask::Purge(limit)).await? else {
+            unreachable!("the store answers a purge as such")
+        };
+        Ok(purged)
     }
 }
 
@@ -301,7 +306,7 @@ impl Feed for ForgetfulFeed {
     async fn next(&mut self) -> Woken {
         match self.feed.next().await {
             Woken::Finished(_) if self.dice.throw(|dice| dice.chance(50)) => Woken::Lagged,
-            woken => woken,
+            woken @ (Woken::Finished(_) | Woken::Lagged | Woken::Closed) => woken,
         }
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use oncekey::core::{Claimed, KeyId, Record, State, Timestamp};
 
 use crate::checker::Violation;
-use crate::log::{Ask, Event, Told, What, Who};
+use crate::log::{Ask, Event, Job, Told, What, Who};
 use crate::run::History;
 use crate::time::BASE;
 
@@ -112,28 +112,27 @@ impl Names {
     }
 
     fn line(&self, what: &What) -> String {
-        match what {
-            What::Asked { call, by, ask } => format!("#{call} {by:?} asks {}", asked(ask)),
-            What::Committed { call, told, now, after } => {
-                let after = after.iter().map(|(_, record)| stands(record.as_ref()));
-                let after = after.collect::<Vec<_>>().join(", ");
-                let asked = self.calls.get(call).map(|(by, ask)| format!("{by:?} {}", asked(ask)));
-                let asked = asked.unwrap_or_default();
-                format!("#{call} DONE at {}: {asked} -> {} | {after}", time(*now), heard(told))
-            }
-            What::Heard { call, told } => {
-                let told = match told {
-                    Ok(told) => heard(told),
-                    Err(kind) => kind.label().to_owned(),
-                };
-                format!("#{call} hears {told}")
-            }
-            What::Called { job, by } => {
-                let crate::log::Job { request, key, body, class, wait, .. } = job;
-                format!("r{request} calls {by:?}: key {key} body {body} {class:?} waits {wait:?}")
-            }
-            other => format!("{other:?}"),
+        if let What::Asked { call, by, ask } = what {
+            return format!("#{call} {by:?} asks {}", asked(ask));
         }
+        if let What::Committed { call, told, now, after } = what {
+            let after = after.iter().map(|(_, record)| stands(record.as_ref()));
+            let after = after.collect::<Vec<_>>().join(", ");
+            let asked = self.calls.get(call).map(|(by, ask)| format!("{by:?} {}", asked(ask)));
+            let asked = asked.unwrap_or_default();
+            return format!("#{call} DONE at {}: {asked} -> {} | {after}", time(*now), heard(told));
+        }
+        if let What::Heard { call, told } = what {
+            let told = told.as_ref().map_or_else(|kind| kind.label().to_owned(), |it| heard(it));
+            return format!("#{call} hears {told}");
+        }
+        if let What::Called { job, by } = what {
+            let Job { request, key, body, class, wait, .. } = job;
+            return format!(
+                "r{request} calls {by:?}: key {key} body {body} {class:?} waits {wait:?}"
+            );
+        }
+        format!("{what:?}")
     }
 }
 
@@ -169,7 +168,9 @@ fn heard(told: &Told) -> String {
             format!("LOST {refusal:?} to {}", stands(Some(record)))
         }
         Told::Found(record) => format!("found {}", stands(record.as_deref())),
-        other => format!("{other:?}"),
+        Told::Renewed(_) | Told::Wrote(_) | Told::Purged(_) | Told::Failed(_) => {
+            format!("{told:?}")
+        }
     }
 }
 

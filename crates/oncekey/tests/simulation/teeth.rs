@@ -109,10 +109,7 @@ fn take(next: &AtomicUsize) -> Option<(usize, Tooth)> {
 
 /// How many histories it takes until the rule is broken.
 fn seeds_until_caught((_, bug, rule): Tooth) -> Option<u64> {
-    let run = match bug {
-        Bug::JournalWithoutFence => journalled_history,
-        _ => history,
-    };
+    let run = if bug == Bug::JournalWithoutFence { journalled_history } else { history };
     (0..SEEDS)
         .find(|seed| check(&run(*seed, Some(bug))).iter().any(|it| it.rule == rule))
         .map(|seed| seed + 1)

@@ -10,32 +10,29 @@ use crate::log::{Note, Told, What};
 impl Judge<'_> {
     /// L3 and L7: on a good day leases are kept, nothing is unknown and nobody is turned away.
     pub(super) fn look_calmly(&mut self, what: &What) {
-        let text = match what {
-            What::Committed { told, .. } => match &**told {
-                Told::Claimed(Claimed::Won { grant: Grant::TakenOver, .. }) => {
-                    "a lease was lost without a reason"
-                }
-                Told::Claimed(Claimed::Won { grant: Grant::Again, .. }) => "a claim was made twice",
-                _ => return,
-            },
-            What::Replied { note: Note::Ran { recorded, .. }, .. } => match recorded {
-                Recorded::Kept | Recorded::Tombstone(_) => return,
-                Recorded::Released
-                | Recorded::Unknown
-                | Recorded::Journalled
-                | Recorded::Fenced
-                | Recorded::Unrecorded
-                | Recorded::Unprotected => "an answer was not recorded",
-            },
-            What::Replied { note: Note::Refused(Refused::Unavailable { .. }), .. } => {
-                "somebody was turned away"
+        if let What::Committed { told, .. } = what
+            && let Told::Claimed(Claimed::Won { grant, .. }) = &**told
+        {
+            match grant {
+                Grant::TakenOver => self.spoilt("a lease was lost"),
+                Grant::Again => self.spoilt("a claim was made twice"),
+                Grant::Fresh | Grant::Reused => {}
             }
-            What::Replied { note: Note::Refused(Refused::Unknown { .. }), .. } => {
-                "something is unknown"
-            }
-            What::Denied { .. } => "an attempt was not allowed to send",
-            _ => return,
-        };
-        self.wrong("L3", format!("all was well, and {text}"));
+        }
+        if let What::Denied { .. } = what {
+            self.spoilt("an attempt was not allowed to send");
+        }
+        let What::Replied { note, .. } = what else { return };
+        match note {
+            Note::Ran { recorded: Recorded::Kept | Recorded::Tombstone(_), .. } => {}
+            Note::Ran { .. } => self.spoilt("an answer was not recorded"),
+            Note::Refused(Refused::Unavailable { .. }) => self.spoilt("somebody was turned away"),
+            Note::Refused(Refused::Unknown { .. }) => self.spoilt("something is unknown"),
+            Note::Replayed { .. } | Note::Refused(_) => {}
+        }
+    }
+
+    fn spoilt(&mut self, how: &str) {
+        self.wrong("L3", format!("all was well, and {how}"));
     }
 }

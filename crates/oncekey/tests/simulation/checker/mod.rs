@@ -57,6 +57,8 @@ pub(super) struct Judge<'h> {
     draining: BTreeSet<Life>,
     /// What the store's clock is ahead of simulated time, in microseconds.
     stepped: i64,
+    /// When everything was put right.
+    healed: Option<Duration>,
     violations: Vec<Violation>,
 }
 
@@ -88,6 +90,7 @@ pub(crate) fn check(history: &History) -> Vec<Violation> {
         dead: BTreeSet::new(),
         draining: BTreeSet::new(),
         stepped: 0,
+        healed: None,
         violations: Vec::new(),
     };
     for (number, event) in history.events.iter().enumerate() {
@@ -122,7 +125,8 @@ impl Judge<'_> {
             }
             What::Replied { request, note } => self.replied(*request, note),
             What::Began { request, by, fence, .. } => self.began(*request, *by, *fence),
-            What::Denied { .. } | What::WentAway { .. } | What::Outage(_) | What::Healed => {}
+            What::Healed => self.healed = Some(self.at),
+            What::Denied { .. } | What::WentAway { .. } | What::Outage(_) => {}
             What::Arrived { visit, request, by, fence, .. } => {
                 self.arrived(*visit, *request, *by, *fence);
             }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use oncekey::core::{Answer, Fence, Saved, Sent};
-use oncekey::engine::{Recorded, Refused, Source};
+use oncekey::engine::{Recorded, Refused, Source, Unavailable};
 
 use super::Judge;
 use super::books::{Attempt, Finished, Phase, Standing, Work};
@@ -14,6 +14,9 @@ use crate::options::Journal;
 use crate::time::BASE;
 use crate::work::SAVED_BODY;
 use crate::world::fingerprint_of;
+
+/// After an outage of any length a node asks its store again within this time.
+const SLOWEST_RETURN: Duration = Duration::from_secs(20);
 
 /// A call that is being replied to.
 struct Served {
@@ -209,6 +212,10 @@ impl Judge<'_> {
             }
             Refused::InProgress { waited, .. } => {
                 *waited <= most_waited(job, self.history) && !self.slept_through(job)
+            }
+            // L4: a store that is back is used again.
+            Refused::Unavailable { why: Unavailable::Store, .. } => {
+                self.healed.is_none_or(|healed| self.at < healed + SLOWEST_RETURN)
             }
             Refused::Accepted { .. } | Refused::Unavailable { .. } => true,
             Refused::Parked { .. } | Refused::Damaged => false,

@@ -121,6 +121,8 @@ impl Judge<'_> {
     fn check_authority(&mut self, request: u32, by: Life, fence: Fence) {
         let Some((job, _)) = self.jobs.get(&request).cloned() else { return };
         let at = self.at;
+        // Who has less than this left has no time to do anything.
+        let budget = Duration::from_secs(2).min(self.history.options.lease / 4);
         let asked = fingerprint_of(job.key, job.body, self.history.bug);
         let Some(attempt) = self.book(job.id).attempts.get(&fence) else {
             self.wrong("I33", format!("sent under fence {fence}, which was never granted"));
@@ -134,9 +136,9 @@ impl Judge<'_> {
         if !same {
             self.wrong("I23", format!("request {request} was sent under another's claim"));
         }
-        if known.deadline < at {
-            let late = at.saturating_sub(known.deadline);
-            self.wrong("I7", format!("fence {fence} was sent {late:?} after its deadline"));
+        if known.deadline < at + budget {
+            let left = known.deadline.saturating_sub(at);
+            self.wrong("I7", format!("fence {fence} was sent {left:?} before its deadline"));
         }
         if known.lost {
             self.wrong("I7", format!("fence {fence} was sent though it was known to be lost"));
