@@ -123,6 +123,25 @@ fn every_test_that_the_architecture_names_exists() {
     assert!(missing.is_empty(), "ARCHITECTURE.md names tests that do not exist: {missing:?}");
 }
 
+/// The map has every file, except those that only hold tests or are named by their folder.
+#[test]
+fn every_source_file_is_on_the_map() {
+    let page = read("ARCHITECTURE.md");
+    let named: Vec<&str> = page.split('`').skip(1).step_by(2).collect();
+    let is_source = |path: &String| {
+        let is_ours =
+            path.starts_with("crates/core/src/") || path.starts_with("crates/oncekey/src/");
+        let holds_tests =
+            ["tests", "conformance/", "properties.rs"].iter().any(|part| path.contains(part));
+        is_ours && !holds_tests && !path.ends_with("/mod.rs")
+    };
+    for path in files("rs").into_iter().filter(is_source) {
+        let (_, name) = path.rsplit_once('/').expect("a file in a folder");
+        let is_named = named.iter().any(|code| code.rsplit('/').next() == Some(name));
+        assert!(is_named, "the code map of ARCHITECTURE.md does not have {path}");
+    }
+}
+
 #[test]
 fn every_link_between_documents_leads_somewhere() {
     for page in files("md") {

@@ -360,7 +360,11 @@ fn a_closed_store_leaves_no_thread() {
     let folder = tempfile::tempdir().unwrap();
     let mut command = child::command("threads", &folder.path().join("oncekey.db"), 0);
     let told = Process::start(&mut command).finish();
-    assert_eq!(told, ["open: 2", "closed: 0"]);
+    let [open, closed] = &told[..] else { panic!("two lines: {told:?}") };
+    // Not an exact number: a thread gives itself its name when it first runs, and the one that fills
+    // the filter comes and goes.
+    assert_ne!(open, "open: 0", "threads are found by their names");
+    assert_eq!(closed, "closed: 0");
 }
 
 /// Counts the store's threads while it is open and afterwards.

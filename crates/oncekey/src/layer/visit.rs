@@ -138,7 +138,7 @@ impl Visit {
         let key = self.key(&parts.headers)?;
         let scope = self.scope(parts, &key)?;
         let body = self.read(body, &key).await?;
-        Ok(self.recall(parts, key, scope, body))
+        Ok(self.recall(parts, key, scope, &body))
     }
 
     fn key(&self, headers: &HeaderMap) -> Result<Key, Box<Turned>> {
@@ -205,7 +205,7 @@ impl Visit {
     }
 
     /// Computes the fingerprint, and the rest of a call only if nobody remembers the answer.
-    fn recall(&self, parts: &Parts, key: Key, scope: Scope, body: Bytes) -> Prepared {
+    fn recall(&self, parts: &Parts, key: Key, scope: Scope, body: &Bytes) -> Prepared {
         let uri = self.config.uri(parts);
         let mut headers = Vec::new();
         let content_type = self.counted(&parts.headers, &mut headers);
@@ -215,7 +215,7 @@ impl Visit {
             query: uri.query().map(str::as_bytes),
             content_type,
             headers: &headers,
-            body: &body,
+            body,
         };
         let read = fingerprint::Prepared::v1(&subject, self.rule.fingerprint_rules());
         let fingerprint = read.fingerprint();

@@ -5,6 +5,7 @@
 //! `ONCEKEY_SIM_HISTORIES=n` changes how many there are, and `ONCEKEY_SIM_FIRST=n` where they begin.
 
 #![allow(clippy::print_stdout, reason = "the summary is what people run this test for")]
+#![allow(clippy::wildcard_enum_match_arm, reason = "what is not looked for is passed over")]
 
 #[allow(dead_code, unreachable_pub, reason = "the core's tests use all of it")]
 #[path = "../../../core/tests/broken/mod.rs"]

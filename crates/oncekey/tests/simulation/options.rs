@@ -31,6 +31,8 @@ pub(crate) struct Options {
     pub(crate) journal: Journal,
     pub(crate) sweeps: Sweeps,
     pub(crate) probes: Probes,
+    /// In this many of a thousand cases the work takes its time before it sends.
+    pub(crate) preludes: u32,
     /// How many claims a node may have under way.
     pub(crate) claims: usize,
     /// How many calls may wait for one key on one node.
@@ -136,7 +138,8 @@ impl Options {
         let mut dice = Dice::of(seed, Part::Options);
         // One history in sixteen is calm: what happens there has no excuse.
         let calm = dice.chance(62);
-        let lease = Duration::from_secs(dice.between(1, 5));
+        // No whole number of seconds: the sweeper's own leases are, and so the log tells them apart.
+        let lease = Duration::from_millis(1_000 * dice.between(1, 5) + 10);
         let mut options = Self {
             seed,
             calm,
@@ -154,6 +157,7 @@ impl Options {
             journal: Journal::None,
             sweeps: dice.pick(&[Sweeps::Never, Sweeps::NowAndThen]),
             probes: dice.pick(&[Probes::None, Probes::None, Probes::Upstream]),
+            preludes: dice.pick(&[50, 150, 600]),
             claims: if calm { 4_096 } else { dice.pick(&[4_096, 4_096, 2]) },
             seats: dice.pick(&[32, 32, 1]),
             // All or nothing: an eviction in between would depend on the cache's own chance.

@@ -117,7 +117,7 @@ fn mood(world: &World, healed: bool) -> Mood {
             false => Breaks::Nowhere,
         };
         // Most work sends at once; some thinks for so long that its lease matters.
-        let slow = dice.chance(150) && !healed;
+        let slow = dice.chance(options.preludes) && !healed;
         let prelude = if slow { dice.millis(0, 2 * lease) } else { Duration::ZERO };
         Mood { breaks, prelude, oversize: dice.pick(&[Oversize::Reported, Oversize::HandedOver]) }
     })

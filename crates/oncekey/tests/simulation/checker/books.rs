@@ -7,7 +7,7 @@ use oncekey::core::{
     Answer, Claim, Class, Fence, Fingerprint, KeyId, Outcome, Owner, Saved, Sent, Timestamp,
 };
 
-use crate::log::{End, Got, Life};
+use crate::log::{End, Got, Life, Who};
 
 /// A key.
 #[derive(Debug, Default)]
@@ -43,12 +43,15 @@ pub(super) struct Finished {
     pub(super) forget: Timestamp,
     pub(super) outcome: Outcome,
     pub(super) answer: Answer,
+    /// By simulated time.
+    pub(super) at: Duration,
 }
 
 /// One grant of a key.
 #[derive(Debug)]
 pub(super) struct Attempt {
     pub(super) claim: Claim,
+    pub(super) by: Who,
     pub(super) generation: usize,
     /// Whether its owner was told that somebody before it may have acted.
     pub(super) earlier: Sent,
@@ -105,12 +108,25 @@ pub(super) struct Work {
     /// What the upstream answered last.
     pub(super) answer: Option<Got>,
     pub(super) end: Option<End>,
+    /// When it ended, and the number of that event.
+    pub(super) ended: Duration,
+    pub(super) ended_event: usize,
+    pub(super) fence: Option<Fence>,
+    pub(super) id: KeyId,
 }
 
 impl Standing {
     /// Returns true if and only if it is as good as gone at this time.
     pub(super) fn is_forgotten(&self, now: Timestamp) -> bool {
         matches!(&self.phase, Phase::Done(done) if done.forget <= now)
+    }
+}
+
+impl Attempt {
+    /// Returns true if and only if its end is in the store, or its owner knows that it is too late.
+    pub(super) fn is_settled(&self, owner: Life) -> bool {
+        let fenced = self.known.get(&owner).is_some_and(|known| known.fenced);
+        self.completed.is_some() || self.released || self.unknown || fenced
     }
 }
 

@@ -7,9 +7,11 @@ use oncekey::core::{Answer, Claim, Claimed, Lease, Record, Sent, State, Timestam
 
 use super::Judge;
 use super::books::{Attempt, Generation, Phase, Standing};
+use crate::log::Who;
 
 /// A grant, as the store told it.
 struct Granted<'c> {
+    by: Who,
     claim: &'c Claim,
     lease: Lease,
     earlier: Sent,
@@ -17,15 +19,23 @@ struct Granted<'c> {
 }
 
 impl Judge<'_> {
-    pub(super) fn claimed(&mut self, claim: &Claim, claimed: &Claimed, now: Timestamp) {
+    pub(super) fn claimed(&mut self, by: Who, claim: &Claim, claimed: &Claimed, now: Timestamp) {
         let request = claim.origin.request.as_bytes().to_vec();
         let first = self.owners.entry(claim.owner).or_insert((claim.id, request.clone()));
         if *first != (claim.id, request) {
             self.wrong("I5", format!("{:?} was drawn for two requests", claim.owner));
         }
+        // The sweeper claims in the name of others, with a lease of its own.
+        if claim.lease == self.history.options.lease {
+            let named = (by, claim.origin.request.as_bytes().to_vec());
+            let owner = *self.claims.entry(named).or_insert(claim.owner);
+            if owner != claim.owner {
+                self.wrong("I5", "a request was claimed under two owners".to_owned());
+            }
+        }
         match claimed {
             Claimed::Won { lease, grant, earlier } => {
-                let granted = Granted { claim, lease: *lease, earlier: *earlier, now };
+                let granted = Granted { by, claim, lease: *lease, earlier: *earlier, now };
                 match grant {
                     Grant::Again => self.granted_again(&granted),
                     Grant::Fresh | Grant::Reused | Grant::TakenOver => self.granted(&granted),
@@ -42,7 +52,7 @@ impl Judge<'_> {
 
     /// I5: whoever asks again keeps what it has, and nobody else does.
     fn granted_again(&mut self, granted: &Granted<'_>) {
-        let Granted { claim, lease, earlier, now } = granted;
+        let Granted { claim, lease, earlier, now, .. } = granted;
         let book = self.book(claim.id);
         let held = match &mut book.standing {
             Some(Standing { fence, owner, phase: Phase::Running { until, sent }, .. })
@@ -63,7 +73,7 @@ impl Judge<'_> {
     }
 
     fn granted(&mut self, granted: &Granted<'_>) {
-        let Granted { claim, lease, earlier, now } = *granted;
+        let Granted { by, claim, lease, earlier, now } = *granted;
         self.check_grant(granted);
         let book = self.book(claim.id);
         let generation = match book.visible(now) {
@@ -85,6 +95,7 @@ impl Judge<'_> {
         });
         let attempt = Attempt {
             claim: claim.clone(),
+            by,
             generation,
             earlier,
             marked: sent,
@@ -100,7 +111,7 @@ impl Judge<'_> {
     }
 
     fn check_grant(&mut self, granted: &Granted<'_>) {
-        let Granted { claim, lease, earlier, now } = granted;
+        let Granted { claim, lease, earlier, now, .. } = granted;
         let book = self.book(claim.id);
         let (highest, repeated) = (book.highest, book.attempts.contains_key(&lease.fence));
         let standing = book.visible(*now).cloned();

@@ -51,6 +51,8 @@ pub(super) struct Judge<'h> {
     works: BTreeMap<u32, books::Work>,
     /// For which request each owner was drawn.
     owners: BTreeMap<Owner, (KeyId, Vec<u8>)>,
+    /// The owner of each request.
+    claims: BTreeMap<(Who, Vec<u8>), Owner>,
     dead: BTreeSet<Life>,
     draining: BTreeSet<Life>,
     /// What the store's clock is ahead of simulated time, in microseconds.
@@ -62,6 +64,8 @@ pub(super) struct Judge<'h> {
 #[derive(Clone, Debug)]
 struct Asked {
     at: Duration,
+    /// The number of the event.
+    event: usize,
     by: Who,
     ask: Arc<Ask>,
 }
@@ -80,6 +84,7 @@ pub(crate) fn check(history: &History) -> Vec<Violation> {
         visits: BTreeMap::new(),
         works: BTreeMap::new(),
         owners: BTreeMap::new(),
+        claims: BTreeMap::new(),
         dead: BTreeSet::new(),
         draining: BTreeSet::new(),
         stepped: 0,
@@ -101,7 +106,7 @@ impl Judge<'_> {
         match what {
             What::Asked { call, by, ask } => {
                 let ask = Arc::clone(ask);
-                self.asked.insert(*call, Asked { at: self.at, by: *by, ask });
+                self.asked.insert(*call, Asked { at: self.at, event: self.event, by: *by, ask });
             }
             What::Committed { call, told, now, after } => {
                 self.committed.insert(*call, Arc::clone(told));
@@ -147,16 +152,18 @@ impl Judge<'_> {
     }
 
     fn commit(&mut self, call: u32, told: &Told, now: Timestamp) {
-        let Some(Asked { by, ask, .. }) = self.asked.get(&call).cloned() else { return };
-        match (&*ask, told) {
-            (Ask::Claim(claim), Told::Claimed(claimed)) => self.claimed(claim, claimed, now),
+        let Some(asked) = self.asked.get(&call).cloned() else { return };
+        match (&*asked.ask, told) {
+            (Ask::Claim(claim), Told::Claimed(claimed)) => {
+                self.claimed(asked.by, claim, claimed, now)
+            }
             (Ask::Renew(leases, span), Told::Renewed(renewals)) => {
                 for (lease, renewal) in leases.iter().zip(renewals) {
                     self.renewed(lease, *renewal, now.after(*span));
                 }
             }
             (Ask::Purge(_), Told::Purged(_)) => self.purged(now),
-            (ask, Told::Wrote(write)) => self.wrote(by, ask, *write, now),
+            (_, Told::Wrote(write)) => self.wrote(&asked, *write, now),
             (Ask::Get(_), _) | (_, Told::Failed(_)) => {}
             (ask, told) => self.wrong("I3", format!("{told:?} is no answer to {ask:?}")),
         }
@@ -195,6 +202,17 @@ impl Judge<'_> {
             .collect();
         for text in unfinished {
             self.wrong("I41", format!("{text} began and never ended"));
+        }
+        let unwritten: Vec<_> = self
+            .works
+            .values()
+            .filter(|work| work.end.is_some() && !self.dead.contains(&work.by))
+            .filter_map(|work| Some((work, self.books.get(&work.id)?.attempts.get(&work.fence?)?)))
+            .filter(|(work, attempt)| !attempt.is_settled(work.by))
+            .map(|(work, _)| format!("the end of fence {:?} on {:?}", work.fence, work.by))
+            .collect();
+        for text in unwritten {
+            self.wrong("L4", format!("{text} never reached the store"));
         }
     }
 

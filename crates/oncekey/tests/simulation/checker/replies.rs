@@ -6,7 +6,8 @@ use oncekey::core::{Answer, Fence, Saved, Sent};
 use oncekey::engine::{Recorded, Refused, Source};
 
 use super::Judge;
-use super::books::{Attempt, Finished, Work};
+use super::books::{Attempt, Finished, Phase, Standing, Work};
+use super::writes::is_kept;
 use crate::load::request_name;
 use crate::log::{End, Got, Job, Life, Note};
 use crate::options::Journal;
@@ -68,8 +69,10 @@ impl Judge<'_> {
 
     /// I13: what the first caller is told about the record is true.
     fn ran(&mut self, served: &Served, fence: Fence, recorded: Recorded, value: Option<&Got>) {
-        let journal = self.history.options.journal;
+        let (journal, patience) = (self.history.options.journal, self.history.options.patience);
         let by = served.by;
+        let ended = self.works.get(&served.job.request).map(|work| work.ended);
+        let tried_for = self.at.saturating_sub(ended.unwrap_or_default());
         let Some(attempt) = self.book(served.job.id).attempts.get(&fence) else {
             self.wrong("I33", format!("ran under fence {fence}, which was never granted"));
             return;
@@ -95,7 +98,7 @@ impl Judge<'_> {
             Recorded::Unknown => attempt.unknown,
             Recorded::Fenced => known.is_some_and(|known| known.fenced || known.lost),
             Recorded::Journalled => journal == Journal::Folder,
-            Recorded::Unrecorded => true,
+            Recorded::Unrecorded => tried_for >= patience,
             Recorded::Unprotected => false,
         };
         if !right {
@@ -116,8 +119,7 @@ impl Judge<'_> {
     /// Who waited for an attempt without protection gets what that attempt returned.
     fn check_unprotected(&mut self, served: &Served, saved: &Saved, original: &str) {
         let led = |(request, work): (&u32, &Work)| {
-            let ended = matches!(&work.end, Some(End::Finished(Got::Answer(it))) if it == saved);
-            request_name(*request) == original && work.by == served.by && ended
+            request_name(*request) == original && work.by == served.by && returned(work, saved)
         };
         if !self.works.iter().any(led) {
             let request = served.job.request;
@@ -164,20 +166,18 @@ impl Judge<'_> {
 
     /// I12: who waited gets what the attempt that it waited for returned, on the same node.
     fn check_coalesced(&mut self, served: &Served, saved: &Saved, fence: Fence) {
-        let request =
-            self.book(served.job.id).attempts.get(&fence).and_then(|attempt| attempt.request);
+        let attempt = self.book(served.job.id).attempts.get(&fence);
+        let request = attempt.and_then(|attempt| attempt.request);
+        // What came too late to be recorded is not the answer: another one may be.
+        let outdated = attempt.is_some_and(|attempt| {
+            let fenced = attempt.known.get(&served.by).is_some_and(|known| known.fenced);
+            fenced && attempt.completed.is_none() && is_kept(saved.status)
+        });
+        if outdated {
+            self.wrong("I12", format!("a waiter got what fence {fence} came too late with"));
+        }
         let work = request.and_then(|request| self.works.get(&request));
-        let right = match work.map(|work| (work.by, &work.end)) {
-            Some((by, Some(End::Finished(Got::Answer(given))))) => {
-                by == served.by && given == saved
-            }
-            // Who waits gets an answer that is too large to keep, as long as it is there.
-            Some((by, Some(End::Finished(Got::TooLarge(status))))) => {
-                by == served.by && saved.status == *status && saved.body.len() > SAVED_BODY
-            }
-            Some((by, Some(End::Panicked))) => by == served.by && saved.status == 500,
-            Some((_, Some(End::Finished(_) | End::Stopped) | None)) | None => false,
-        };
+        let right = work.is_some_and(|work| work.by == served.by && returned(work, saved));
         if !right {
             self.wrong("I12", format!("a waiter got what fence {fence} did not return"));
         }
@@ -198,7 +198,7 @@ impl Judge<'_> {
         let right = match refused {
             Refused::Mismatch { .. } => {
                 let other = |(other, _): &(Job, Life)| other.id == job.id && other.body != job.body;
-                self.jobs.values().any(|one| other(one))
+                self.jobs.values().any(other)
             }
             Refused::Unknown { .. } => any(&|attempt| {
                 attempt.claim.fingerprint == asked
@@ -207,12 +207,44 @@ impl Judge<'_> {
             Refused::NotRetained { .. } | Refused::Expired { .. } => {
                 any(&|attempt| attempt.claim.fingerprint == asked && attempt.completed.is_some())
             }
-            Refused::InProgress { waited, .. } => *waited <= most_waited(job, self.history),
+            Refused::InProgress { waited, .. } => {
+                *waited <= most_waited(job, self.history) && !self.slept_through(job)
+            }
             Refused::Accepted { .. } | Refused::Unavailable { .. } => true,
             Refused::Parked { .. } | Refused::Damaged => false,
         };
         if !right {
             self.wrong("I16", format!("request {request} was refused without reason: {refused:?}"));
+        }
+    }
+}
+
+impl Judge<'_> {
+    /// L2: on a good day whoever waits is told of the end within a poll of it.
+    fn slept_through(&self, job: &Job) -> bool {
+        // Twice the slowest poll, and the way there and back.
+        const SOON: Duration = Duration::from_millis(2_500);
+        let done = match self.books.get(&job.id).and_then(|book| book.standing.as_ref()) {
+            Some(Standing { phase: Phase::Done(done), .. }) => done.at,
+            Some(_) | None => return false,
+        };
+        let called = self.called.get(&job.request).copied().unwrap_or_default();
+        self.history.options.is_calm() && self.at.saturating_sub(done.max(called)) > SOON
+    }
+}
+
+/// Whether the work returned this answer, for those who waited.
+fn returned(work: &Work, saved: &Saved) -> bool {
+    match &work.end {
+        Some(End::Finished(Got::Answer(given))) => given == saved,
+        // Who waits gets an answer that is too large to keep, as long as it is there.
+        Some(End::Finished(Got::TooLarge(status))) => {
+            saved.status == *status && saved.body.len() > SAVED_BODY
+        }
+        // A panic that counts as an answer.
+        Some(End::Panicked) => saved.status == 500,
+        Some(End::Finished(Got::Nothing | Got::Refused | Got::Denied(_)) | End::Stopped) | None => {
+            false
         }
     }
 }

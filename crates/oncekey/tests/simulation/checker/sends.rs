@@ -61,7 +61,18 @@ impl Judge<'_> {
 
     pub(super) fn began(&mut self, request: u32, by: Life, fence: Option<Fence>) {
         let Some((job, _)) = self.jobs.get(&request).cloned() else { return };
-        let again = self.works.insert(request, Work { by, answer: None, end: None });
+        let again = self.works.insert(
+            request,
+            Work {
+                by,
+                answer: None,
+                end: None,
+                ended: Duration::ZERO,
+                ended_event: 0,
+                fence,
+                id: job.id,
+            },
+        );
         if again.is_some() {
             self.wrong("I9", format!("the work of request {request} began twice"));
         }
@@ -181,6 +192,7 @@ impl Judge<'_> {
     pub(super) fn ended(&mut self, request: u32, end: &End) {
         let Some(work) = self.works.get_mut(&request) else { return };
         work.end = Some(end.clone());
+        (work.ended, work.ended_event) = (self.at, self.event);
         if *end == End::Stopped && !self.draining.contains(&work.by) {
             let text = format!("the work of request {request} was dropped on {:?}", work.by);
             self.wrong("I41", text);

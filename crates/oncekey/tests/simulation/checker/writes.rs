@@ -5,8 +5,8 @@ use std::time::Duration;
 use oncekey::core::saved::{NotKept, Tombstone};
 use oncekey::core::{Answer, Completion, Fence, Lease, Renewal, Sent, Timestamp, Write};
 
-use super::Judge;
 use super::books::{Attempt, Finished, Phase, Standing};
+use super::{Asked, Judge};
 use crate::log::{Ask, End, Got, Who};
 
 /// What a write should come to.
@@ -45,12 +45,13 @@ impl Judge<'_> {
     }
 
     /// I4, I11, I17: a write takes effect if and only if its proof is right and the state allows.
-    pub(super) fn wrote(&mut self, by: Who, ask: &Ask, write: Write, now: Timestamp) {
+    pub(super) fn wrote(&mut self, asked: &Asked, write: Write, now: Timestamp) {
+        let ask = &*asked.ask;
         let Some(lease) = ask.lease().copied() else { return };
         let standing = self.book(lease.id).standing.clone();
         let due = due(standing.as_ref(), &lease, ask);
         match (write, due) {
-            (Write::Applied, Due::Change) => self.change(by, ask, &lease, now),
+            (Write::Applied, Due::Change) => self.change(asked, &lease, now),
             (Write::Applied, Due::Nothing) | (Write::Fenced, Due::Refusal) => {}
             (Write::Applied, Due::Refusal) => {
                 let rule = match standing {
@@ -71,8 +72,9 @@ impl Judge<'_> {
         }
     }
 
-    fn change(&mut self, by: Who, ask: &Ask, lease: &Lease, now: Timestamp) {
-        match ask {
+    fn change(&mut self, asked: &Asked, lease: &Lease, now: Timestamp) {
+        let by = asked.by;
+        match &*asked.ask {
             Ask::Send(_) => {
                 self.set_phase(lease, |phase| {
                     if let Phase::Running { sent, .. } = phase {
@@ -84,7 +86,7 @@ impl Judge<'_> {
             Ask::Complete(_, completion) => self.completed(by, lease, completion, now),
             Ask::Release(_) => self.released(by, lease),
             Ask::Unknown(_) => {
-                self.check_unknown(by, lease, now);
+                self.check_unknown(asked, lease, now);
                 self.set_phase(lease, |phase| *phase = Phase::Unknown);
                 self.attempt(lease, |attempt| attempt.unknown = true);
             }
@@ -96,7 +98,7 @@ impl Judge<'_> {
         if let Who::Node(_) = by {
             self.check_answer(lease, &completion.answer);
         }
-        let finished = finished(lease.fence, completion, now);
+        let finished = finished(lease.fence, completion, now, self.at);
         self.set_phase(lease, |phase| *phase = Phase::Done(finished.clone()));
         self.attempt(lease, |attempt| attempt.completed = Some(finished));
         let book = self.book(lease.id);
@@ -124,9 +126,10 @@ impl Judge<'_> {
         self.attempt(lease, |attempt| attempt.released = true);
     }
 
-    /// I16: nothing is unknown if provably nothing was sent. Who finds a lapsed lease cannot know.
-    fn check_unknown(&mut self, by: Who, lease: &Lease, now: Timestamp) {
-        let Who::Node(_) = by else { return };
+    /// I16: nothing is unknown if provably nothing was sent. That is the owner's to say: who finds a
+    /// lapsed lease, or found one and asks before the work has ended, cannot know.
+    fn check_unknown(&mut self, asked: &Asked, lease: &Lease, now: Timestamp) {
+        let Who::Node(_) = asked.by else { return };
         let book = self.book(lease.id);
         if let Some(Standing { phase: Phase::Running { until, .. }, .. }) = book.standing
             && until <= now
@@ -134,12 +137,14 @@ impl Judge<'_> {
             return;
         }
         let Some(attempt) = book.attempts.get(&lease.fence) else { return };
-        let (earlier, request) = (attempt.earlier, attempt.request);
+        let (earlier, request, by) = (attempt.earlier, attempt.request, attempt.by);
         let visited =
             book.generations.get(attempt.generation).is_some_and(|it| !it.visits.is_empty());
-        let end =
-            request.and_then(|request| self.works.get(&request)).and_then(|it| it.end.clone());
-        if let Some(End::Finished(Got::Refused | Got::Denied(_))) = end
+        let work = request.and_then(|request| self.works.get(&request));
+        if let Some(work) = work
+            && let Some(End::Finished(Got::Refused | Got::Denied(_))) = work.end
+            && by == asked.by
+            && work.ended_event < asked.event
             && !visited
             && earlier == Sent::No
         {
@@ -151,9 +156,11 @@ impl Judge<'_> {
     fn check_answer(&mut self, lease: &Lease, answer: &Answer) {
         let Some(attempt) = self.book(lease.id).attempts.get(&lease.fence) else { return };
         let request = attempt.request;
-        if let (Some(found_out), Answer::Kept(kept)) = (&attempt.found_out, answer)
-            && found_out == kept
-        {
+        let found_out = attempt.found_out.as_ref().is_some_and(|found| match answer {
+            Answer::Kept(kept) => kept == found,
+            Answer::Tombstone(tombstone) => tombstone.status == Some(found.status),
+        });
+        if found_out {
             return;
         }
         let end =
@@ -224,17 +231,17 @@ fn due(standing: Option<&Standing>, lease: &Lease, ask: &Ask) -> Due {
 
 /// Retention counts from the completion, or from the fence if the clock fell behind it, but no
 /// more than a day.
-fn finished(fence: Fence, completion: &Completion, now: Timestamp) -> Finished {
+fn finished(fence: Fence, completion: &Completion, now: Timestamp, at: Duration) -> Finished {
     let most = now.after(Duration::from_secs(86_400));
     let from = Timestamp::from_micros(fence.number()).min(most).max(now);
     let expires = from.after(completion.retention);
     let forget = expires.after(completion.linger);
     let answer = completion.answer.clone();
-    Finished { expires, forget, outcome: answer.outcome(), answer }
+    Finished { expires, forget, outcome: answer.outcome(), answer, at }
 }
 
 /// The default table: the upstream did not do it, or nobody knows.
-fn is_kept(status: u16) -> bool {
+pub(super) fn is_kept(status: u16) -> bool {
     !matches!(status, 401 | 403 | 407 | 408 | 409 | 421 | 423 | 425 | 429 | 502 | 503 | 504)
 }
 
