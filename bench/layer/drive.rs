@@ -67,20 +67,29 @@ impl Callers {
 }
 
 /// One service among those that are measured in turns.
-#[derive(Debug)]
 pub(crate) struct Lane {
     front: Front,
     service: Router,
     desk: Desk,
     /// By how much the meter rose for all requests together.
     spent: [u64; 2],
+    /// What is dropped when the runtime is gone.
+    last: Option<Box<dyn Send + Sync>>,
 }
 
 impl Lane {
     /// `dress` puts the layer in front of the service, if there is one.
     pub(crate) fn new(front: Front, dress: impl FnOnce(Router) -> Router) -> Self {
         let desk = Desk::new();
-        Self { front, service: dress(desk.routes()), desk, spent: [0; 2] }
+        Self { front, service: dress(desk.routes()), desk, spent: [0; 2], last: None }
+    }
+}
+
+impl Lane {
+    /// Drops `last` when everything else of the measurement is gone.
+    pub(crate) fn drop_last(mut self, last: impl Send + Sync + 'static) -> Self {
+        self.last = Some(Box::new(last));
+        self
     }
 }
 
@@ -98,12 +107,16 @@ pub(crate) fn measure(
     let runtime = what.1.runtime()?;
     // In a task, as a connection is: what a runtime waits for itself costs a system call each
     // time that it has to wait.
-    let spent = runtime.block_on(runtime.spawn(async move {
+    let measured = runtime.block_on(runtime.spawn(async move {
         let mut lanes = lanes();
         drive(&mut lanes, what, requests, meter).await;
-        lanes.into_iter().map(|lane| lane.spent).collect()
+        lanes.into_iter().map(|lane| (lane.spent, lane.last)).unzip()
     }));
-    Ok(spent.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic())))
+    let (spent, last): (_, Vec<_>) =
+        measured.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()));
+    drop(runtime);
+    drop(last);
+    Ok(spent)
 }
 
 /// Sends `requests` requests to each service and waits for all answers.
