@@ -19,7 +19,6 @@ mod damage;
 mod faults;
 mod kill;
 mod power;
-mod speed;
 
 /// Never reached, unless a test is about it.
 const NEVER: Duration = Duration::from_secs(3_600);
