@@ -10,7 +10,7 @@
 //! | [`record`], [`saved`] | what a store keeps |
 //! | [`mod@decide`] | the decision tables: who may run, and what an owner may still write |
 //! | [`policy`] | what a route promises |
-//! | [`store`] | the contract of a store; [`browse`], [`erase`] and [`wake`] are what only some can do |
+//! | [`store`] | the contract of a store; [`browse`], [`erase`], [`health`] and [`wake`] are what only some can do |
 //! | [`memory`] | the reference store |
 //! | `conformance` | the suite that certifies a store (feature `conformance`) |
 //!
@@ -23,6 +23,7 @@ pub mod conformance;
 pub mod decide;
 pub mod erase;
 pub mod fingerprint;
+pub mod health;
 pub mod key;
 pub mod key_id;
 pub mod memory;
@@ -39,6 +40,7 @@ pub use crate::clock::{Clock, ManualClock, Timestamp};
 pub use crate::decide::{Decision, Grant, Refusal, decide, judge};
 pub use crate::erase::{Erase, Erased};
 pub use crate::fingerprint::{Fingerprint, FingerprintRules, Places, Subject};
+pub use crate::health::{Inspect, StoreHealth};
 pub use crate::key::{Key, KeyError, Pepper, Scope};
 pub use crate::key_id::{KeyId, derived_key};
 pub use crate::memory::MemoryStore;

@@ -9,9 +9,10 @@ use oncekey_core::{KeyId, State, Timestamp};
 use rusqlite::{Connection, params};
 
 use super::error::Failure;
-use super::row::{self, Found};
+use super::row::Found;
 use super::settle::Ledger;
-use super::{is_forgotten, purge, verbs};
+use super::{purge, verbs};
+use crate::store::parts::{answer_codes, is_forgotten};
 
 const BLANK_RECORD: &str = "
     UPDATE oncekey_records SET seal = ?2, places = ?3, key = x'', scope = x'' WHERE id = ?1";
@@ -30,12 +31,13 @@ pub(super) fn erase(
     let Some(found) = verbs::find(connection, id)? else {
         return Ok(Erased::Absent);
     };
-    if is_forgotten(&found.record, now) {
+    if is_forgotten(found.record(), now) {
         purge::forget(connection, id, found.row, ledger)?;
         return Ok(Erased::Absent);
     }
+    let Found { row, found } = found;
     found.check_outcome()?;
-    let Found { row, mut record, .. } = found;
+    let mut record = found.record;
     let said = blank(&mut record);
     let seal = Seal::expected_of_claim(&record);
     let places = record.places.as_encoded();
@@ -43,7 +45,7 @@ pub(super) fn erase(
     if let (State::Done { answer, .. }, Some(seal)) =
         (&record.state, Seal::expected_of_answer(&record))
     {
-        let (_, not_kept) = row::answer_columns(answer);
+        let (_, not_kept) = answer_codes(answer);
         let columns = params![row, not_kept, seal.as_bytes()];
         connection.prepare_cached(BLANK_ANSWER)?.execute(columns)?;
     }

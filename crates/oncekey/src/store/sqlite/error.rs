@@ -3,6 +3,8 @@
 use oncekey_core::{ErrorKind, StoreError};
 use rusqlite::ErrorCode;
 
+use crate::store::parts::Damage;
+
 /// A failure inside the store, before it is mapped to what the caller can do.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Failure {
@@ -10,11 +12,8 @@ pub(super) enum Failure {
     #[error("sqlite")]
     Sqlite(#[from] rusqlite::Error),
     /// A row is not what was written.
-    #[error("a stored record is damaged ({0}): it is neither replayed nor run again")]
-    Damaged(&'static str),
-    /// A row was written by a newer version.
-    #[error("a stored record has format {0}, which this version does not know: upgrade oncekey")]
-    NewerFormat(i64),
+    #[error(transparent)]
+    Row(#[from] Damage),
     /// The path leads to another file than the one that is open, or to none.
     #[error(
         "the database file was moved, deleted or replaced while it was open: put it back, or \
@@ -27,10 +26,15 @@ pub(super) enum Failure {
 }
 
 impl Failure {
+    /// A row is not what was written, in this respect.
+    pub(super) const fn damaged(what: &'static str) -> Self {
+        Self::Row(Damage::Damaged(what))
+    }
+
     /// Whether the failure concerns one row alone, so that the rest of a batch may go on.
     pub(super) fn is_about_one_record(&self) -> bool {
         match self {
-            Self::Damaged(_) | Self::NewerFormat(_) => true,
+            Self::Row(_) => true,
             Self::Sqlite(_) | Self::Moved | Self::Unsynced => false,
         }
     }
@@ -43,9 +47,7 @@ impl From<Failure> for StoreError {
             Failure::Moved | Failure::Unsynced => {
                 Self::new(ErrorKind::Unavailable, failure.to_string())
             }
-            Failure::Damaged(_) | Failure::NewerFormat(_) => {
-                Self::new(ErrorKind::Corrupt, failure.to_string())
-            }
+            Failure::Row(damage) => damage.into(),
         }
     }
 }

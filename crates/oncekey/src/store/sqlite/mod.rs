@@ -50,7 +50,7 @@ use oncekey_core::store::Purged;
 use oncekey_core::wake::{Feed, Hub, Wake};
 use oncekey_core::{
     Answer, Claim, Claimed, Clock, Completion, Decision, Erase, Erased, KeyId, Lease, Record,
-    Refusal, Renewal, State, Store, StoreError, Timestamp, Write, decide,
+    Refusal, Renewal, Store, StoreError, Write, decide,
 };
 
 pub use self::schema::{Placement, migration_sql};
@@ -60,10 +60,11 @@ use self::op::{Op, Reply};
 use self::reader::Readers;
 use self::row::Found;
 use self::settle::Sweep;
-use self::verbs::{PreparedClaim, PreparedCompletion};
+use self::verbs::PreparedClaim;
 use self::watch::Watcher;
 use self::writer::Writer;
 use crate::clock::SystemClock;
+use crate::store::parts::{Assembled, CompletionParts, is_forgotten};
 
 /// Bodies above this size are written in pieces of this size, each in a transaction that it
 /// shares with other callers' operations. Below it, a body is at most sixteen pages of the log.
@@ -205,7 +206,8 @@ impl Store for SqliteStore {
         // writer to be told no. Only "you may run" must be decided under the write lock.
         let now = self.clock.now();
         if self.known.may_have(&claim.id)
-            && let Some(Found { record, pieces, .. }) = self.look(&claim.id)?
+            && let Some(Found { found: Assembled { record, pieces, .. }, .. }) =
+                self.look(&claim.id)?
             && let Decision::Refuse(refusal) = decide(Some(&record), claim, now)
         {
             // A body of megabytes is read only if it is going to be sent.
@@ -240,7 +242,7 @@ impl Store for SqliteStore {
             let Some(pieces) = self.write_pieces(lease, completion).await? else {
                 return Ok(Write::Fenced);
             };
-            let prepared = PreparedCompletion::new(lease, completion, pieces);
+            let prepared = CompletionParts::new(lease, completion, pieces);
             let op = Op::Complete(*lease, Box::new(prepared));
             match self.writer.ask(op).await? {
                 Reply::Wrote(write) => return Ok(write),
@@ -264,8 +266,8 @@ impl Store for SqliteStore {
     async fn get(&self, id: &KeyId) -> Result<Option<Record>, StoreError> {
         let now = self.clock.now();
         let record = match self.look(id)? {
-            Some(found) if found.pieces > 0 => self.read_whole(*id).await?,
-            found => found.map(|found| found.record),
+            Some(Found { found, .. }) if found.pieces > 0 => self.read_whole(*id).await?,
+            found => found.map(|found| found.found.record),
         };
         Ok(record.filter(|record| !is_forgotten(record, now)))
     }
@@ -336,7 +338,3 @@ impl Wake for SqliteStore {
 
 /// Another reply would be a bug in this module.
 const WRONG: &str = "the writer answers every operation in kind";
-
-fn is_forgotten(record: &Record, now: Timestamp) -> bool {
-    matches!(record.state, State::Done { forget, .. } if forget <= now)
-}

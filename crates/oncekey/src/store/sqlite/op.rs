@@ -10,8 +10,9 @@ use rusqlite::Connection;
 
 use super::error::Failure;
 use super::settle::Ledger;
-use super::verbs::{self, Completed, PreparedClaim, PreparedCompletion};
+use super::verbs::{self, Completed, PreparedClaim};
 use super::{erase, purge};
+use crate::store::parts::CompletionParts;
 
 /// What a caller wants done.
 #[derive(Debug)]
@@ -20,7 +21,7 @@ pub(super) enum Op {
     Renew(Vec<Lease>, Duration),
     Send(Lease),
     Piece { lease: Lease, outcome: Outcome, part: u32, bytes: Bytes },
-    Complete(Lease, Box<PreparedCompletion>),
+    Complete(Lease, Box<CompletionParts>),
     Release(Lease),
     Unknown(Lease),
     Purge(usize),

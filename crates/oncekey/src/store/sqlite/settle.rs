@@ -42,7 +42,7 @@ impl Ledger {
     /// The next fence. One that does not rise cannot be granted: the ledger is damaged, because no
     /// clock counts microseconds up to the end of the numbers.
     pub(super) fn next_fence(self, found: Option<Fence>, now: Timestamp) -> Result<Fence, Failure> {
-        const WRONG: Failure = Failure::Damaged("the highest fence that was granted");
+        const WRONG: Failure = Failure::damaged("the highest fence that was granted");
         // Zero is what a new file begins with.
         let previous = match self.fence {
             0 => None,
@@ -83,7 +83,7 @@ pub(super) fn read_ledger(connection: &Connection) -> Result<Ledger, Failure> {
         .prepare_cached(READ)?
         .query_row([], |row| Ok(Ledger { fence: row.get(0)?, fresh: row.get(1)? }))
         .optional()?
-        .ok_or(Failure::Damaged("the highest fence that was granted is gone"))
+        .ok_or(Failure::damaged("the highest fence that was granted is gone"))
 }
 
 pub(super) fn write_ledger(

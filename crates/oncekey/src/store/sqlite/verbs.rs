@@ -3,14 +3,12 @@
 
 use std::time::Duration;
 
-use bytes::Bytes;
 use oncekey_core::decide::{Act, Decision, Judgement, Standing, decide, judge};
 use oncekey_core::saved::Outcome;
 use oncekey_core::seal::{RECORD_FORMAT, Seal};
 use oncekey_core::store::Times;
 use oncekey_core::{
-    Answer, Claim, Claimed, Completion, Grant, KeyId, Lease, Refusal, Renewal, Sent, State,
-    StateKind, Timestamp, Write,
+    Claim, Claimed, Grant, KeyId, Lease, Refusal, Renewal, Sent, State, StateKind, Timestamp, Write,
 };
 use rusqlite::{Connection, OptionalExtension, params};
 
@@ -18,6 +16,7 @@ use super::error::Failure;
 use super::purge;
 use super::row::{self, Found};
 use super::settle::Ledger;
+use crate::store::parts::{self, CompletionParts};
 
 /// Finds a record with everything that belongs to it. Two probes, one in each key map. What the
 /// maps name and is not there, or is not what they name, is damage and not an absent key: so nothing
@@ -77,21 +76,6 @@ pub(super) struct PreparedClaim {
     seal: Seal,
 }
 
-/// A completion as columns, computed before the writer thread is asked.
-#[derive(Debug)]
-pub(super) struct PreparedCompletion {
-    pub(super) outcome: Outcome,
-    /// The completion without its answer: what its times are computed from.
-    spans: (Duration, Duration),
-    status: Option<u16>,
-    not_kept: u8,
-    seal: Seal,
-    headers: Vec<u8>,
-    /// Empty if the body was written beforehand, in so many pieces.
-    body: Bytes,
-    pieces: u32,
-}
-
 /// What came of a completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Completed {
@@ -104,31 +88,7 @@ pub(super) enum Completed {
 
 impl PreparedClaim {
     pub(super) fn new(claim: &Claim) -> Self {
-        let Claim { id, owner, fingerprint, class, origin, places, .. } = claim;
-        Self {
-            seal: Seal::of_claim(id, owner, fingerprint, *class, (origin, places)),
-            claim: claim.clone(),
-        }
-    }
-}
-
-impl PreparedCompletion {
-    pub(super) fn new(lease: &Lease, completion: &Completion, pieces: u32) -> Self {
-        let outcome = completion.answer.outcome();
-        let (headers, body) = match &completion.answer {
-            Answer::Kept(saved) if pieces == 0 => (saved.headers.encode(), saved.body.clone()),
-            Answer::Kept(saved) => (saved.headers.encode(), Bytes::new()),
-            Answer::Tombstone(_) => (Vec::new(), Bytes::new()),
-        };
-        let (status, not_kept) = row::answer_columns(&completion.answer);
-        let spans = (completion.retention, completion.linger);
-        let seal = Seal::of_answer(lease, &outcome, &outcome);
-        Self { outcome, spans, status, not_kept, seal, headers, body, pieces }
-    }
-
-    /// How many bytes the completion itself adds to a transaction.
-    pub(super) fn inline_size(&self) -> usize {
-        self.headers.len() + self.body.len()
+        Self { seal: parts::seal_of(claim), claim: claim.clone() }
     }
 }
 
@@ -140,21 +100,21 @@ pub(super) fn claim(
 ) -> Result<Claimed, Failure> {
     let claim = &prepared.claim;
     let found = find(connection, &claim.id)?;
-    match (decide(found.as_ref().map(|found| &found.record), claim, now), found) {
+    match (decide(found.as_ref().map(Found::record), claim, now), found) {
         (Decision::Refuse(refusal), Some(found)) => {
             let is_replay = refusal == Refusal::Replay;
-            let record = if is_replay { whole(connection, found)? } else { found.record };
+            let record = if is_replay { whole(connection, found)? } else { found.found.record };
             Ok(Claimed::Lost { refusal, record: Box::new(record), now })
         }
         (Decision::Run(Grant::Again), Some(found)) => {
             let until = now.after(claim.lease);
             connection.prepare_cached(RENEW)?.execute(params![found.row, until.micros()])?;
-            let lease = Lease { until, ..found.record.lease() };
-            let earlier = Grant::Again.earlier(Some(&found.record));
+            let lease = Lease { until, ..found.record().lease() };
+            let earlier = Grant::Again.earlier(Some(found.record()));
             Ok(Claimed::Won { lease, grant: Grant::Again, earlier })
         }
         (Decision::Run(grant), found) => {
-            let earlier = grant.earlier(found.as_ref().map(|found| &found.record));
+            let earlier = grant.earlier(found.as_ref().map(Found::record));
             let lease = grant_anew(connection, prepared, (grant, found), ledger, now)?;
             Ok(Claimed::Won { lease, grant, earlier })
         }
@@ -171,7 +131,7 @@ fn grant_anew(
     now: Timestamp,
 ) -> Result<Lease, Failure> {
     let PreparedClaim { claim, seal } = prepared;
-    let before = found.as_ref().map(|found| &found.record);
+    let before = found.as_ref().map(Found::record);
     let fence = ledger.next_fence(before.map(|record| record.fence), now)?;
     let lease = Lease { id: claim.id, fence, owner: claim.owner, until: now.after(claim.lease) };
     let columns = params![
@@ -235,7 +195,7 @@ pub(super) fn send(connection: &Connection, lease: &Lease) -> Result<Write, Fail
 pub(super) fn complete(
     connection: &Connection,
     lease: &Lease,
-    prepared: &PreparedCompletion,
+    prepared: &CompletionParts,
     now: Timestamp,
 ) -> Result<Completed, Failure> {
     let row = match judged(connection, lease, Act::Complete(prepared.outcome))? {
@@ -251,8 +211,7 @@ pub(super) fn complete(
             return Ok(Completed::PiecesGone);
         }
     }
-    let (retention, linger) = prepared.spans;
-    let Times { at, expires, forget } = Times::of(retention, linger, lease.fence, now);
+    let Times { at, expires, forget } = prepared.times(lease.fence, now);
     let done = StateKind::Done.code();
     connection.prepare_cached(SET_STATE)?.execute(params![row, done, at.micros()])?;
     connection.prepare_cached(COMPLETE)?.execute(params![
@@ -315,12 +274,12 @@ pub(super) fn find(connection: &Connection, id: &KeyId) -> Result<Option<Found>,
     let mut rows = statement.query([hash])?;
     while let Some(row) = rows.next()? {
         let found = row::read(row)?;
-        if found.record.id == *id {
+        if found.record().id == *id {
             return Ok(Some(found));
         }
         // Two digests may begin with the same eight bytes. Nothing else may be found here.
-        if row::hash_of(&found.record.id) != hash {
-            return Err(Failure::Damaged("the key map names the record of another key"));
+        if row::hash_of(&found.record().id) != hash {
+            return Err(Failure::damaged("the key map names the record of another key"));
         }
     }
     Ok(None)
@@ -331,6 +290,7 @@ pub(super) fn whole(
     connection: &Connection,
     found: Found,
 ) -> Result<oncekey_core::Record, Failure> {
+    let Found { row: number, found } = found;
     let State::Done { outcome, .. } = &found.record.state else {
         return Ok(found.record);
     };
@@ -338,13 +298,13 @@ pub(super) fn whole(
         return Ok(found.record);
     }
     let mut statement = connection.prepare_cached(GET_PIECES)?;
-    let mut rows = statement.query(params![found.row, outcome.as_bytes(), found.pieces])?;
+    let mut rows = statement.query(params![number, outcome.as_bytes(), found.pieces])?;
     let mut body = Vec::new();
     while let Some(row) = rows.next()? {
-        let piece = row.get_ref(0)?.as_blob().map_err(|_| Failure::Damaged("a piece"))?;
+        let piece = row.get_ref(0)?.as_blob().map_err(|_| Failure::damaged("a piece"))?;
         body.extend_from_slice(piece);
     }
-    found.with_body(body)
+    Ok(found.with_body(body)?)
 }
 
 /// Judges `act` and, if it may be, lets `change` make the change.

@@ -10,8 +10,9 @@ use oncekey_core::{
 };
 use rusqlite::ffi;
 
-use super::super::verbs::{self, PreparedClaim, PreparedCompletion};
+use super::super::verbs::{self, PreparedClaim};
 use super::*;
+use crate::store::parts::CompletionParts;
 
 /// A writer whose commits go through `commit`.
 fn writer(path: &Path, commit: fn(&Connection) -> rusqlite::Result<()>) -> Writer {
@@ -71,7 +72,7 @@ fn complete(lease: Lease) -> Op {
         retention: Duration::from_secs(60),
         linger: Duration::ZERO,
     };
-    Op::Complete(lease, Box::new(PreparedCompletion::new(&lease, &completion, 0)))
+    Op::Complete(lease, Box::new(CompletionParts::new(&lease, &completion, 0)))
 }
 
 /// Five keys, each owned, made by a writer that works.
@@ -256,8 +257,7 @@ async fn a_completion_whose_pieces_were_erased_is_told_so_and_changes_nothing() 
         let bytes = if part == 0 { body.slice(..6) } else { body.slice(6..) };
         Op::Piece { lease, outcome, part, bytes }
     };
-    let complete =
-        || Op::Complete(lease, Box::new(PreparedCompletion::new(&lease, &completion, 2)));
+    let complete = || Op::Complete(lease, Box::new(CompletionParts::new(&lease, &completion, 2)));
     let kind = || {
         let connection = schema::open_reader(&path).unwrap();
         verbs::find(&connection, &lease.id).unwrap().unwrap().record.state.kind()

@@ -1,0 +1,1 @@
+//! The store on Redis and Valkey.
