@@ -10,7 +10,7 @@
 //! | [`record`], [`saved`] | what a store keeps |
 //! | [`mod@decide`] | the decision tables: who may run, and what an owner may still write |
 //! | [`policy`] | what a route promises |
-//! | [`store`] | the contract of a store; [`browse`], [`erase`], [`health`] and [`wake`] are what only some can do |
+//! | [`store`] | the contract of a store; [`browse`], [`erase`], [`health`], [`restore`] and [`wake`] are what only some can do |
 //! | [`memory`] | the reference store |
 //! | `conformance` | the suite that certifies a store (feature `conformance`) |
 //!
@@ -30,6 +30,7 @@ pub mod memory;
 pub mod policy;
 mod preimage;
 pub mod record;
+pub mod restore;
 pub mod saved;
 pub mod seal;
 pub mod store;
@@ -46,6 +47,7 @@ pub use crate::key_id::{KeyId, derived_key};
 pub use crate::memory::MemoryStore;
 pub use crate::policy::{Class, Policy};
 pub use crate::record::{Fence, Lease, Origin, Owner, Record, Sent, State, StateKind};
+pub use crate::restore::{Lineage, Restore, Restored};
 pub use crate::saved::{Answer, Headers, Outcome, Saved, Tombstone};
 pub use crate::store::{Claim, Claimed, Completion, ErrorKind, Renewal, Store, StoreError, Write};
 pub use crate::wake::Wake;
