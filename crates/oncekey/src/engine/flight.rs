@@ -5,7 +5,7 @@
 //! duplicate storm must not take the memory that honest requests need.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use oncekey_core::policy::Limits;
 use oncekey_core::{Fingerprint, KeyId};
 use tokio::sync::Notify;
 
-use super::reply::{Refused, Replayed};
+use super::reply::{Refused, Replayed, Reply};
 
 /// All flights of a process.
 #[derive(Debug)]
@@ -34,6 +34,8 @@ pub(super) struct Flight {
     /// The leader's span: whoever follows links to it.
     pub(super) span: Option<tracing::Id>,
     seats: AtomicUsize,
+    /// Whether the leader holds the key and runs the work.
+    runs: AtomicBool,
     settled: OnceLock<Settled>,
     bell: Notify,
 }
@@ -68,6 +70,7 @@ pub(super) enum Joined {
 pub(super) struct Lead {
     flights: Arc<Flights>,
     flight: Arc<Flight>,
+    landed: bool,
 }
 
 /// A place to wait. Dropping it gives the place back.
@@ -98,12 +101,19 @@ impl Flights {
         let mut shard = self.shard(&id);
         let Some(flight) = shard.get(&id) else {
             let (request, began) = leader();
-            let (seats, settled, bell) = (AtomicUsize::new(0), OnceLock::new(), Notify::new());
-            let span = tracing::Span::current().id();
-            let flight = Flight { id, fingerprint, request, began, span, seats, settled, bell };
-            let flight = Arc::new(flight);
+            let flight = Arc::new(Flight {
+                id,
+                fingerprint,
+                request,
+                began,
+                span: tracing::Span::current().id(),
+                seats: AtomicUsize::new(0),
+                runs: AtomicBool::new(false),
+                settled: OnceLock::new(),
+                bell: Notify::new(),
+            });
             shard.insert(id, Arc::clone(&flight));
-            return Joined::Leads(Lead { flights: Arc::clone(self), flight });
+            return Joined::Leads(Lead { flights: Arc::clone(self), flight, landed: false });
         };
         if flight.fingerprint != fingerprint {
             return Joined::Differs;
@@ -133,37 +143,74 @@ impl Flights {
 }
 
 impl Lead {
-    /// Ends the flight and answers everybody who waits.
-    pub(super) fn settle(self, settled: Settled) {
+    /// Tells those who do not want to wait that the work is under way.
+    pub(super) fn runs(&self) {
+        self.flight.runs.store(true, Ordering::Release);
+        self.flight.bell.notify_waiters();
+    }
+
+    /// Ends the flight and answers everybody who waits. What they get is made only if somebody does.
+    pub(super) fn settle(mut self, settled: impl FnOnce() -> Settled) {
         self.land(settled);
     }
 
-    fn land(&self, settled: Settled) {
-        // Whoever finds the flight between these two lines finds it settled.
-        if self.flight.settled.set(settled).is_ok() {
-            self.flights.shard(&self.flight.id).remove(&self.flight.id);
-            self.flight.bell.notify_waiters();
+    fn land(&mut self, settled: impl FnOnce() -> Settled) {
+        if std::mem::replace(&mut self.landed, true) {
+            return;
+        }
+        let flight = &self.flight;
+        // From here on nobody finds it: whoever comes now leads a flight of its own, and finds in
+        // the store what this one left there.
+        self.flights.shard(&flight.id).remove(&flight.id);
+        if flight.seats.load(Ordering::Acquire) > 0 && flight.settled.set(settled()).is_ok() {
+            flight.bell.notify_waiters();
         }
     }
 }
 
 impl Drop for Lead {
     fn drop(&mut self) {
-        self.land(Settled::AskAgain);
+        self.land(|| Settled::AskAgain);
     }
 }
 
 impl Seat {
     /// Waits for the end of the flight. Dropping the future loses nothing.
     pub(super) async fn settled(&self) -> &Settled {
+        self.heard(|flight| flight.settled.get()).await
+    }
+
+    /// Waits until the leader runs the work (`None`), or has settled the flight without. Dropping
+    /// the future loses nothing.
+    pub(super) async fn decided(&self) -> Option<&Settled> {
+        self.heard(|flight| match flight.settled.get() {
+            Some(settled) => Some(Some(settled)),
+            None => flight.runs.load(Ordering::Acquire).then_some(None),
+        })
+        .await
+    }
+
+    /// Looks every time the bell rings.
+    async fn heard<'f, T>(&'f self, look: impl Fn(&'f Flight) -> Option<T>) -> T {
         loop {
             let mut rung = std::pin::pin!(self.flight.bell.notified());
             // Registered before the look, so that a bell between the two is heard.
             rung.as_mut().enable();
-            if let Some(settled) = self.flight.settled.get() {
-                return settled;
+            if let Some(seen) = look(&self.flight) {
+                return seen;
             }
             rung.await;
+        }
+    }
+}
+
+impl Settled {
+    /// What one who waited is told; `None` if it has to ask again.
+    pub(super) fn reply<T>(&self) -> Option<Reply<T>> {
+        match self {
+            Self::Answer(replayed) => Some(Reply::Replayed((**replayed).clone())),
+            Self::Refused(refused) => Some(Reply::Refused(refused.clone())),
+            Self::AskAgain => None,
         }
     }
 }
@@ -200,7 +247,7 @@ mod tests {
             tokio::spawn(async move { matches!(early.settled().await, Settled::AskAgain) });
         tokio::task::yield_now().await;
         let Joined::Follows(late) = join(&flights, 1, 1) else { panic!("the third follows") };
-        lead.settle(Settled::AskAgain);
+        lead.settle(|| Settled::AskAgain);
         assert!(waiting.await.unwrap());
         assert!(matches!(late.settled().await, Settled::AskAgain));
         drop(late);

@@ -1,7 +1,7 @@
 //! The story of owned work: claim, run, record, answer.
 //!
-//! Everything in here runs in a task of its own that nobody can cancel but the runtime. The caller
-//! waits at the other end of a channel; if it goes away, the story goes on.
+//! From its first wait on, everything in here runs in a task of its own that nobody can cancel but
+//! the runtime. The caller waits at the other end of a channel; if it goes away, the story goes on.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -10,8 +10,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use oncekey_core::policy::{Ending, Fit, Panicked, StoreDown};
-use oncekey_core::{Headers, KeyId, Saved};
-use tokio::sync::oneshot;
+use oncekey_core::{Fence, Headers, KeyId, Saved};
 
 use super::attempt::{Attempt, Held};
 use super::claim::Win;
@@ -22,7 +21,7 @@ use super::reply::{Ran, Recorded, Refused, Replayed, Reply, Source, Unavailable}
 use super::{Call, Finish, Shared};
 
 /// A call that leads its flight, or travels alone.
-pub(super) struct Leader<T> {
+pub(super) struct Leader {
     pub(super) shared: Arc<Shared>,
     pub(super) call: Call,
     pub(super) id: KeyId,
@@ -30,7 +29,6 @@ pub(super) struct Leader<T> {
     pub(super) began: Duration,
     /// Who waits for the same answer. `None` for a call that met another request under its key.
     pub(super) flight: Option<Lead>,
-    pub(super) caller: oneshot::Sender<Reply<T>>,
     pub(super) tracked: Tracked,
 }
 
@@ -41,10 +39,11 @@ struct Ended<T> {
     value: Option<T>,
 }
 
-impl<T: Send + 'static> Leader<T> {
+impl Leader {
     /// Leads to the end.
-    pub(super) async fn lead<W, F>(self, work: W)
+    pub(super) async fn lead<T, W, F>(self, work: W) -> Reply<T>
     where
+        T: Send + 'static,
         W: FnOnce(Attempt) -> F + Send + 'static,
         F: Future<Output = Finish<T>> + Send + 'static,
     {
@@ -52,33 +51,38 @@ impl<T: Send + 'static> Leader<T> {
         match self.shared.win(&self.call, self.id, self.began).await {
             Win::Held(held) => self.run(held, work).await,
             Win::Replayed(replayed) => {
-                self.end(Settled::Answer(replayed.clone()), Reply::Replayed(*replayed));
+                self.settle(|_| Settled::Answer(replayed.clone()));
+                Reply::Replayed(*replayed)
             }
             Win::Refused(Refused::Unavailable { why: Unavailable::Store, .. })
                 if policy.store_down == StoreDown::PassUnprotected =>
             {
-                self.run_unprotected(work).await;
+                self.run_unprotected(work).await
             }
             Win::Refused(refused) => {
                 // Who has waited less may wait on; what else stands in the way stands there for all.
                 let waits_on =
                     matches!(refused, Refused::InProgress { .. } | Refused::Accepted { .. });
-                let settled = match waits_on {
+                self.settle(|_| match waits_on {
                     true => Settled::AskAgain,
                     false => Settled::Refused(refused.clone()),
-                };
-                self.end(settled, Reply::Refused(refused));
+                });
+                Reply::Refused(refused)
             }
         }
     }
 
     /// Runs the work under a lease and records how it ended.
-    async fn run<W, F>(self, held: Arc<Held>, work: W)
+    async fn run<T, W, F>(self, held: Arc<Held>, work: W) -> Reply<T>
     where
+        T: Send + 'static,
         W: FnOnce(Attempt) -> F + Send + 'static,
         F: Future<Output = Finish<T>> + Send + 'static,
     {
-        let Some(grip) = &held.grip else { return };
+        let Some(grip) = &held.grip else { unreachable!("what was won is held by a lease") };
+        if let Some(flight) = &self.flight {
+            flight.runs();
+        }
         self.shared.heart.keep(&held);
         if self.shared.gate.is_stopping() {
             // Its claim was under way when the node began to shut down, and took its time.
@@ -96,18 +100,18 @@ impl<T: Send + 'static> Leader<T> {
             Progress::Final(recorded) => (recorded, None),
             Progress::Pending(entry) => (Recorded::Unrecorded, Some(entry)),
         };
-        let settled = self.settled(&held, recorded, saved);
         let fence = Some(grip.lease.fence);
-        let tracked = self.end(settled, Reply::Ran(Ran { value, recorded, fence }));
+        let tracked = self.settle(|call| settled(call, fence, recorded, saved));
         if let Some(entry) = pending {
-            shared.keep_trying(entry).await;
+            shared.keep_trying_apart(entry, tracked);
         }
-        drop(tracked);
+        Reply::Ran(Ran { value, recorded, fence })
     }
 
     /// Runs the work without a lease, because the route's policy prefers that to a refusal.
-    async fn run_unprotected<W, F>(self, work: W)
+    async fn run_unprotected<T, W, F>(self, work: W) -> Reply<T>
     where
+        T: Send + 'static,
         W: FnOnce(Attempt) -> F + Send + 'static,
         F: Future<Output = Finish<T>> + Send + 'static,
     {
@@ -119,45 +123,37 @@ impl<T: Send + 'static> Leader<T> {
         let Ended { value, saved, .. } = work_through(&held, work, self.call.policy.panic).await;
         let ran = Ran { value, recorded: Recorded::Unprotected, fence: None };
         // Nothing is recorded, but whoever asked at the same time need not run it too.
-        let settled = self.settled(&held, ran.recorded, saved);
-        self.end(settled, Reply::Ran(ran));
+        self.settle(|call| settled(call, None, ran.recorded, saved));
+        Reply::Ran(ran)
     }
 
-    /// What those who waited get.
-    fn settled(&self, held: &Held, recorded: Recorded, saved: Option<Saved>) -> Settled {
-        let ttl = match recorded {
-            Recorded::Kept | Recorded::Journalled => self.call.policy.retention,
-            // The upstream said "not now" to all of them, or nobody keeps anything for sure.
-            Recorded::Released | Recorded::Unprotected | Recorded::Unrecorded => Duration::ZERO,
-            Recorded::Tombstone(_) | Recorded::Unknown | Recorded::Fenced => {
-                return Settled::AskAgain;
-            }
-        };
-        match saved {
-            Some(saved) => Settled::Answer(Box::new(Replayed {
-                saved,
-                source: Source::Coalesced,
-                age: Duration::ZERO,
-                ttl,
-                original: self.call.request.as_str().to_owned(),
-                fence: held.grip.as_ref().map(|grip| grip.lease.fence),
-            })),
-            None => Settled::AskAgain,
-        }
-    }
-
-    /// Answers everybody.
-    fn end(self, settled: Settled, reply: Reply<T>) -> Tracked {
+    /// Answers everybody who waited. What they get is made only if somebody did.
+    fn settle(self, settled: impl FnOnce(&Call) -> Settled) -> Tracked {
         if let Some(flight) = self.flight {
-            flight.settle(settled);
-        }
-        // Nobody there: the caller has gone, and the answer is in the store.
-        if self.caller.send(reply).is_err() {
-            let route = metrics::SharedString::from_shared(Arc::clone(&self.call.route));
-            metrics::counter!("oncekey_client_aborts_total", "route" => route, "stage" => "waiting")
-                .increment(1);
+            flight.settle(|| settled(&self.call));
         }
         self.tracked
+    }
+}
+
+/// What those who waited get.
+fn settled(call: &Call, fence: Option<Fence>, recorded: Recorded, saved: Option<Saved>) -> Settled {
+    let ttl = match recorded {
+        Recorded::Kept | Recorded::Journalled => call.policy.retention,
+        // The upstream said "not now" to all of them, or nobody keeps anything for sure.
+        Recorded::Released | Recorded::Unprotected | Recorded::Unrecorded => Duration::ZERO,
+        Recorded::Tombstone(_) | Recorded::Unknown | Recorded::Fenced => return Settled::AskAgain,
+    };
+    match saved {
+        Some(saved) => Settled::Answer(Box::new(Replayed {
+            saved,
+            source: Source::Coalesced,
+            age: Duration::ZERO,
+            ttl,
+            original: call.request.as_str().to_owned(),
+            fence,
+        })),
+        None => Settled::AskAgain,
     }
 }
 

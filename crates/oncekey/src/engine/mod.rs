@@ -37,7 +37,9 @@ mod sweep;
 mod vault;
 mod wait;
 
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use oncekey_core::policy::InFlight;
@@ -47,7 +49,7 @@ use tokio::sync::oneshot;
 use self::backlog::Backlog;
 use self::cache::Finished;
 use self::claim::come_back_after;
-use self::flight::{Flight, Flights, Joined, Lead, Seat, Settled};
+use self::flight::{Flight, Flights, Joined, Lead, Seat};
 use self::gate::Gate;
 use self::health::Health;
 use self::heart::Heart;
@@ -169,18 +171,27 @@ impl Engine {
                 Joined::Full(flight) => return Reply::Refused(shared.busy(&call, &flight, began)),
                 Joined::Follows(seat) => seat,
             };
-            let InFlight::Wait(longest) = call.policy.in_flight else {
-                return Reply::Refused(shared.busy(&call, &seat.flight, began));
+            let followed = match call.policy.in_flight {
+                InFlight::Wait(longest) => {
+                    let patience = patience
+                        .get_or_insert_with(|| Box::pin(tokio::time::sleep(longest)))
+                        .as_mut();
+                    shared.follow(&call, &seat, patience, began).await
+                }
+                InFlight::Conflict | InFlight::Accepted => {
+                    shared.look_ahead(&call, &seat, began).await
+                }
             };
-            let patience =
-                patience.get_or_insert_with(|| Box::pin(tokio::time::sleep(longest))).as_mut();
-            if let Some(reply) = shared.follow(&call, &seat, patience, began).await {
+            if let Some(reply) = followed {
                 return reply;
             }
         }
     }
 
-    /// Gives the work to a task of its own and waits for what comes of it.
+    /// Leads to the end, in a task of its own as soon as there is something to wait for.
+    ///
+    /// Work that ends at its first poll cannot be cut short by anybody, so it needs no task: a
+    /// replay from memory or from a local file costs no trip through the scheduler.
     async fn lead<T, W, F>(
         &self,
         (call, id, began): (Call, KeyId, Duration),
@@ -194,9 +205,31 @@ impl Engine {
     {
         let shared = Arc::clone(&self.0);
         let tracked = shared.gate.track();
+        let route = Arc::clone(&call.route);
+        let leader = Leader { shared, call, id, began, flight, tracked };
+        let mut story = Box::pin(leader.lead(work));
+        match std::future::poll_fn(|context| Poll::Ready(story.as_mut().poll(context))).await {
+            Poll::Ready(reply) => reply,
+            // Nothing is awaited between the poll and here, so nobody can drop the story.
+            Poll::Pending => self.detach(story, route).await,
+        }
+    }
+
+    /// Gives a story to a task of its own and waits for its end.
+    async fn detach<T, F>(&self, story: Pin<Box<F>>, route: Arc<str>) -> Reply<T>
+    where
+        T: Send + 'static,
+        F: Future<Output = Reply<T>> + Send + 'static,
+    {
         let (caller, reply) = oneshot::channel();
-        let leader = Leader { shared, call, id, began, flight, caller, tracked };
-        self.0.spawner.spawn(Box::pin(leader.lead(work)));
+        self.0.spawner.spawn(Box::pin(async move {
+            // Nobody there: the caller has gone, and the answer is in the store.
+            if caller.send(story.await).is_err() {
+                let route = metrics::SharedString::from_shared(route);
+                metrics::counter!("oncekey_client_aborts_total", "route" => route, "stage" => "waiting")
+                    .increment(1);
+            }
+        }));
         // The task is gone only if its runtime is.
         reply.await.unwrap_or(Reply::Refused(Refused::Unavailable {
             why: Unavailable::Draining,
@@ -233,10 +266,16 @@ impl Shared {
             settled = seat.settled() => settled,
             () = patience => return Some(Reply::Refused(self.busy(call, &seat.flight, began))),
         };
-        match settled {
-            Settled::Answer(replayed) => Some(Reply::Replayed((**replayed).clone())),
-            Settled::Refused(refused) => Some(Reply::Refused(refused.clone())),
-            Settled::AskAgain => None,
+        settled.reply()
+    }
+
+    /// Waits until the leader of a flight knows whether it runs. If it does, whoever does not want
+    /// to wait is told so. The leader may as well find that the work was done long ago, and then
+    /// nobody is told that it is under way.
+    async fn look_ahead<T>(&self, call: &Call, seat: &Seat, began: Duration) -> Option<Reply<T>> {
+        match seat.decided().await {
+            None => Some(Reply::Refused(self.busy(call, &seat.flight, began))),
+            Some(settled) => settled.reply(),
         }
     }
 

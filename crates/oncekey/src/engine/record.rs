@@ -1,5 +1,6 @@
 //! Gets the end of an attempt into the store, whatever the store does meanwhile.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use oncekey_core::policy::{Ending, Policy, Retain, Verdict};
@@ -8,6 +9,7 @@ use oncekey_core::{ErrorKind, Lease, Saved, Write};
 use super::Shared;
 use super::attempt::Grip;
 use super::end::{End, Entry};
+use super::gate::Tracked;
 use super::measured::too_slow;
 use super::redact::{Redacted, redact};
 use super::reply::Recorded;
@@ -53,8 +55,16 @@ impl Shared {
         }
     }
 
-    /// Goes on trying to write an end that is nowhere but in memory.
-    pub(super) async fn keep_trying(&self, entry: Entry) {
+    /// Goes on trying to write an end that is nowhere but in memory, while its owner has its answer.
+    pub(super) fn keep_trying_apart(self: Arc<Self>, entry: Entry, tracked: Tracked) {
+        let spawner = Arc::clone(&self.spawner);
+        spawner.spawn(Box::pin(async move {
+            self.keep_trying(entry).await;
+            drop(tracked);
+        }));
+    }
+
+    async fn keep_trying(&self, entry: Entry) {
         match self.write(entry, BACKGROUND, BACKGROUND_PAUSE).await {
             Progress::Final(_) => {}
             Progress::Pending(entry) => {

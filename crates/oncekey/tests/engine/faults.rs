@@ -20,6 +20,8 @@ pub(crate) enum Fault {
     Refused(ErrorKind),
     /// It takes effect, and its answer is lost.
     AnswerLost,
+    /// It goes through, a second later.
+    Late,
     /// It takes no effect, and no answer ever comes.
     Hangs,
 }
@@ -79,6 +81,10 @@ async fn with<T>(
         Fault::AnswerLost => {
             drop(call.await);
             Err(StoreError::new(ErrorKind::Ambiguous, "on purpose"))
+        }
+        Fault::Late => {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            call.await
         }
         Fault::Hangs => std::future::pending().await,
     }

@@ -13,7 +13,7 @@ use crate::scene::Scene;
 const NONE: Duration = Duration::ZERO;
 const DOWN: Fault = Fault::Refused(ErrorKind::Unavailable);
 
-fn faulty(policy: Policy) -> (Scene, Arc<FaultyStore>) {
+pub(crate) fn faulty(policy: Policy) -> (Scene, Arc<FaultyStore>) {
     let mut scene = Scene::new(policy);
     let store = Arc::new(FaultyStore::new(Arc::clone(&scene.store)));
     scene.engine = scene.node(Arc::clone(&store) as Arc<dyn Store>).cache(0).build().unwrap();

@@ -6,6 +6,8 @@ use oncekey::core::Policy;
 use oncekey::core::policy::InFlight;
 use oncekey::engine::{Drained, Refused, Reply};
 
+use crate::faults::Fault;
+use crate::outages::faulty;
 use crate::review::another_node;
 use crate::scene::Scene;
 
@@ -38,6 +40,36 @@ async fn nobody_waits_longer_than_the_policy_says() {
         assert!(waited <= wait + SECOND / 10, "{waited:?}");
     }
     running.abort();
+}
+
+/// I13: nobody is told that finished work is under way because another call is just reading its
+/// record. And whoever does not want to wait is told at once that work is under way.
+#[tokio::test(start_paused = true)]
+async fn whoever_does_not_wait_is_still_told_what_is_finished() {
+    for in_flight in [InFlight::Conflict, InFlight::Accepted] {
+        let (scene, store) = faulty(Policy { in_flight, ..Policy::default() });
+        assert!(matches!(scene.ask("k", 1, 201, NONE).await, Reply::Ran(_)));
+        store.fail_next("claim", Fault::Late);
+        let (one, two) = tokio::join!(scene.ask("k", 1, 201, NONE), scene.ask("k", 1, 201, NONE));
+        for reply in [one, two] {
+            assert!(matches!(reply, Reply::Replayed(_)), "{in_flight:?}: {reply:?}");
+        }
+        assert_eq!(store.count("claim"), 2, "one claim for both");
+
+        let running = tokio::spawn({
+            let scene = scene.clone();
+            async move { scene.ask("other", 1, 201, 60 * SECOND).await }
+        });
+        store.fail_next("claim", Fault::Late);
+        tokio::time::sleep(SECOND / 10).await;
+        let began = tokio::time::Instant::now();
+        let reply = scene.ask("other", 1, 201, NONE).await;
+        let refused =
+            matches!(reply, Reply::Refused(Refused::InProgress { .. } | Refused::Accepted { .. }));
+        assert!(refused, "{in_flight:?}: {reply:?}");
+        assert!(began.elapsed() <= SECOND, "told as soon as it is known");
+        running.abort();
+    }
 }
 
 /// I43: those who wait for keys of other nodes are counted and limited too.
