@@ -5,20 +5,29 @@
 //! that is the fingerprint's work.
 
 use std::fmt;
+use std::hash::{Hash, Hasher};
 
 use crate::key::{Key, Pepper, Scope};
-use crate::preimage::{Preimage, write_hex};
+use crate::preimage::{Domain, write_hex};
 
 /// The layout of the digested fields. A new one makes every stored record unreachable.
-const KEY_ID_VERSION: u8 = 1;
-const DERIVED_KEY_VERSION: u8 = 1;
+static KEY_ID: Domain = Domain::new("oncekey/key-id", 1);
+static DERIVED_KEY: Domain = Domain::new("oncekey/derived-key", 1);
 
 /// The digest of namespace, scope and key that names a record.
 ///
 /// It is no secret: with a pepper nothing can be learned from it, and without one it shows only
 /// whether a guess of scope *and* key was right.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct KeyId([u8; 32]);
+
+/// Any eight bytes of a digest tell ids apart as well as all of it.
+impl Hash for KeyId {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let [a, b, c, d, e, f, g, h, ..] = self.0;
+        state.write_u64(u64::from_be_bytes([a, b, c, d, e, f, g, h]));
+    }
+}
 
 impl KeyId {
     /// Names the record of `key` in `scope`.
@@ -27,7 +36,7 @@ impl KeyId {
     /// ids; the same arguments give the same id for ever.
     #[must_use]
     pub fn derive(namespace: &str, scope: &Scope, key: &Key, pepper: Option<&Pepper>) -> KeyId {
-        let mut preimage = Preimage::new("oncekey/key-id", KEY_ID_VERSION, pepper);
+        let mut preimage = KEY_ID.start(pepper);
         preimage.field(namespace.as_bytes());
         preimage.field(scope.as_bytes());
         preimage.field(key.as_bytes());
@@ -36,7 +45,7 @@ impl KeyId {
 
     /// Takes an id that was derived before, for example from a store.
     #[must_use]
-    pub fn from_bytes(bytes: [u8; 32]) -> KeyId {
+    pub const fn from_bytes(bytes: [u8; 32]) -> KeyId {
         KeyId(bytes)
     }
 
@@ -67,7 +76,7 @@ impl fmt::Debug for KeyId {
 /// that we know.
 #[must_use]
 pub fn derived_key(namespace: &str, key_id: &KeyId, step: &str) -> String {
-    let mut preimage = Preimage::new("oncekey/derived-key", DERIVED_KEY_VERSION, None);
+    let mut preimage = DERIVED_KEY.start(None);
     preimage.field(namespace.as_bytes());
     preimage.field(key_id.as_bytes());
     preimage.field(step.as_bytes());

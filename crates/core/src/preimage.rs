@@ -4,10 +4,51 @@
 //! version comes first, every field carries its length, every list its count, and a pepper turns
 //! SHA-256 into HMAC-SHA-256. Two different lists of fields therefore never give the same bytes.
 
+use std::sync::OnceLock;
+
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::{Digest, Sha256};
 
 use crate::key::Pepper;
+
+/// What a digest is for. Digests of two domains never meet.
+///
+/// The tag, zeros and the version fill exactly one block of SHA-256, which is the same for all
+/// digests of a domain and therefore computed once.
+#[derive(Debug)]
+pub(crate) struct Domain {
+    tag: &'static str,
+    version: u8,
+    start: OnceLock<Sha256>,
+}
+
+impl Domain {
+    pub(crate) const fn new(tag: &'static str, version: u8) -> Self {
+        Self { tag, version, start: OnceLock::new() }
+    }
+
+    /// Starts a digest, under `pepper` if there is one.
+    pub(crate) fn start(&self, pepper: Option<&Pepper>) -> Preimage {
+        match pepper {
+            None => {
+                let start = || Sha256::new_with_prefix(self.block());
+                Preimage::Plain(self.start.get_or_init(start).clone())
+            }
+            Some(pepper) => {
+                let mut preimage = Preimage::Keyed(pepper.state().clone());
+                preimage.raw(&self.block());
+                preimage
+            }
+        }
+    }
+
+    fn block(&self) -> [u8; 64] {
+        let mut block = [0; 64];
+        block[..self.tag.len()].copy_from_slice(self.tag.as_bytes());
+        block[63] = self.version;
+        block
+    }
+}
 
 /// The fields of one digest, fed in order.
 #[derive(Clone)]
@@ -17,22 +58,6 @@ pub(crate) enum Preimage {
 }
 
 impl Preimage {
-    /// Starts a digest in the domain `tag`, under `pepper` if there is one.
-    ///
-    /// The tag, zeros and the version fill exactly one block of SHA-256. So a preimage that is
-    /// started once and cloned for many short digests costs one block for each of them.
-    pub(crate) fn new(tag: &str, version: u8, pepper: Option<&Pepper>) -> Preimage {
-        let mut preimage = match pepper {
-            Some(pepper) => Preimage::Keyed(pepper.state().clone()),
-            None => Preimage::Plain(Sha256::new()),
-        };
-        let mut domain = [0; 64];
-        domain[..tag.len()].copy_from_slice(tag.as_bytes());
-        domain[63] = version;
-        preimage.raw(&domain);
-        preimage
-    }
-
     /// Adds one field with its length.
     pub(crate) fn field(&mut self, bytes: &[u8]) {
         self.count(bytes.len());
@@ -96,8 +121,10 @@ pub(crate) fn write_hex(out: &mut impl std::fmt::Write, bytes: &[u8]) -> std::fm
 mod tests {
     use super::*;
 
+    static TEST: Domain = Domain::new("test", 1);
+
     fn digest(fields: &[&[u8]]) -> [u8; 32] {
-        let mut preimage = Preimage::new("test", 1, None);
+        let mut preimage = TEST.start(None);
         fields.iter().for_each(|field| preimage.field(field));
         preimage.finish()
     }
@@ -113,7 +140,7 @@ mod tests {
     /// I22: the domain and its version are part of the digest.
     #[test]
     fn domains_and_versions_are_apart() {
-        let of = |tag, version| Preimage::new(tag, version, None).finish();
+        let of = |tag, version| Domain::new(tag, version).start(None).finish();
         assert_ne!(of("a", 1), of("b", 1));
         assert_ne!(of("a", 1), of("a", 2));
     }
@@ -122,7 +149,7 @@ mod tests {
     #[test]
     fn absent_is_not_empty() {
         let of = |field: Option<&[u8]>| {
-            let mut preimage = Preimage::new("test", 1, None);
+            let mut preimage = TEST.start(None);
             preimage.optional(field);
             preimage.finish()
         };

@@ -5,6 +5,7 @@
 //! `docs/state-machine.md` and decided in [`decide`](crate::decide()).
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::Timestamp;
@@ -130,10 +131,10 @@ pub struct Origin {
     pub request: Text,
 }
 
-/// A short, possibly secret, byte string. Its `Debug` shows only the length: records end up in
+/// A short, possibly secret, byte string, cheap to clone. Its `Debug` shows only the length: records end up in
 /// logs and test output, keys and scopes must not.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub struct Text(Box<[u8]>);
+pub struct Text(Arc<[u8]>);
 
 /// The four states by name: what operators filter by and metrics are labelled with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::preimage::Preimage;
+use crate::preimage::Domain;
+
+static OUTCOME: Domain = Domain::new("oncekey/outcome", 1);
 
 /// What became of finished work.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -95,7 +97,7 @@ impl Answer {
     /// The digest that identifies this answer.
     #[must_use]
     pub fn outcome(&self) -> Outcome {
-        let mut preimage = Preimage::new("oncekey/outcome", 1, None);
+        let mut preimage = OUTCOME.start(None);
         match self {
             Self::Kept(saved) => {
                 preimage.tag(0);

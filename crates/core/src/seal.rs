@@ -19,13 +19,16 @@ use std::fmt;
 use crate::fingerprint::{Fingerprint, Places};
 use crate::key_id::KeyId;
 use crate::policy::Class;
-use crate::preimage::Preimage;
+use crate::preimage::Domain;
 use crate::record::{Lease, Origin, Owner, Record, State};
 use crate::saved::Outcome;
 
 /// The format of records that this version writes. A store keeps it beside every record and
 /// refuses records of a format that it does not know, instead of guessing.
 pub const RECORD_FORMAT: u8 = 1;
+
+static CLAIM_SEAL: Domain = Domain::new("oncekey/claim-seal", RECORD_FORMAT);
+static ANSWER_SEAL: Domain = Domain::new("oncekey/answer-seal", RECORD_FORMAT);
 
 /// A digest over the parts of a stored record that must not change by themselves.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -54,7 +57,7 @@ impl Seal {
         about: (&Origin, &Places),
     ) -> Self {
         let (origin, places) = about;
-        let mut preimage = Preimage::new("oncekey/claim-seal", RECORD_FORMAT, None);
+        let mut preimage = CLAIM_SEAL.start(None);
         preimage.tag(fingerprint.version());
         preimage.tag(class.code());
         preimage.field(id.as_bytes());
@@ -73,7 +76,7 @@ impl Seal {
     /// stripped or erased. Digests instead of the answer itself, so that a body is hashed once.
     #[must_use]
     pub fn of_answer(lease: &Lease, given: &Outcome, stands: &Outcome) -> Self {
-        let mut preimage = Preimage::new("oncekey/answer-seal", RECORD_FORMAT, None);
+        let mut preimage = ANSWER_SEAL.start(None);
         preimage.field(lease.id.as_bytes());
         preimage.field(lease.owner.as_bytes());
         preimage.field(&lease.fence.number().to_be_bytes());

@@ -34,6 +34,7 @@ fn call(engine: &Engine, class: Class) -> Call {
     let policy = Policy { class, lease: LEASE, grace: GRACE, ..Policy::default() };
     let (key, scope) = (Key::new(b"frozen").unwrap(), Scope::shared());
     Call {
+        exact: None,
         id: engine.key_id(&scope, &key),
         key,
         scope,

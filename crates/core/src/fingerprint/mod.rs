@@ -14,7 +14,10 @@ use std::fmt;
 use thiserror::Error;
 
 use crate::key::Pepper;
-use crate::preimage::{Preimage, write_hex};
+use crate::preimage::{Domain, write_hex};
+
+static FINGERPRINT: Domain = Domain::new("oncekey/fingerprint", 1);
+static BODY: Domain = Domain::new("oncekey/body", 1);
 
 mod canonical;
 mod json_path;
@@ -135,7 +138,7 @@ impl<'a> Prepared<'a> {
     /// The fingerprint.
     #[must_use]
     pub fn fingerprint(&self) -> Fingerprint {
-        let mut preimage = Preimage::new("oncekey/fingerprint", 1, self.rules.pepper.as_ref());
+        let mut preimage = FINGERPRINT.start(self.rules.pepper.as_ref());
         preimage.field(self.subject.method.as_bytes());
         preimage.field(self.subject.path);
         preimage.optional(self.subject.query);
@@ -221,7 +224,7 @@ impl fmt::Debug for Fingerprint {
 
 /// Digests the body on its own, so that a large one is read once for fingerprint and place.
 fn body_digest(raw: &[u8], canonical: Option<&[u8]>, pepper: Option<&Pepper>) -> [u8; 32] {
-    let mut preimage = Preimage::new("oncekey/body", 1, pepper);
+    let mut preimage = BODY.start(pepper);
     // Without the tag, raw bytes that happen to be in canonical form would equal a reordered body.
     match canonical {
         None => {

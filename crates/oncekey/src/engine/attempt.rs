@@ -36,10 +36,8 @@ pub enum NoSend {
 #[derive(Debug)]
 pub(super) struct Held {
     pub(super) shared: Arc<Shared>,
-    pub(super) key: Key,
-    pub(super) scope: Scope,
+    pub(super) call: Arc<Call>,
     pub(super) id: KeyId,
-    route: Arc<str>,
     /// When it was claimed, by uptime.
     pub(super) began: Duration,
     /// `None` if the work runs unprotected.
@@ -63,6 +61,10 @@ pub(super) struct Grip {
     pub(super) earlier: Sent,
     /// How long the lease lasts after each renewal.
     pub(super) span: Duration,
+    /// When the lease was asked for, by uptime.
+    pub(super) asked: Duration,
+    /// How often the store's clock had been seen to step by then.
+    pub(super) steps: u64,
     /// When the request for the lease, or for its last renewal, left; in microseconds of uptime.
     /// Counting from then and not from the answer, the local deadline is never later than the
     /// store's.
@@ -82,13 +84,13 @@ impl Attempt {
     /// What the client sent.
     #[must_use]
     pub fn key(&self) -> &Key {
-        &self.0.key
+        &self.0.call.key
     }
 
     /// Whom the key belongs to.
     #[must_use]
     pub fn scope(&self) -> &Scope {
-        &self.0.scope
+        &self.0.call.scope
     }
 
     /// The id of the record.
@@ -147,12 +149,12 @@ impl Attempt {
 }
 
 impl Held {
-    pub(super) fn new(shared: Arc<Shared>, call: &Call, id: KeyId, grip: Option<Grip>) -> Self {
-        let (key, scope, route) = (call.key.clone(), call.scope.clone(), Arc::clone(&call.route));
+    pub(super) fn new(shared: Arc<Shared>, call: &Arc<Call>, grip: Option<Grip>) -> Self {
+        let (call, id) = (Arc::clone(call), call.id);
         let began = shared.uptime.elapsed();
         let [acted, stopped, ended] = std::array::from_fn(|_| AtomicBool::new(false));
         let bell = Notify::new();
-        Self { shared, key, scope, id, route, began, grip, acted, stopped, ended, bell }
+        Self { shared, call, id, began, grip, acted, stopped, ended, bell }
     }
 
     async fn send(&self) -> Result<(), NoSend> {
@@ -239,7 +241,7 @@ impl Held {
             && !grip.lost.swap(true, Ordering::AcqRel)
         {
             tracing::warn!(fence = %grip.lease.fence, "claim lost");
-            let route = metrics::SharedString::from_shared(Arc::clone(&self.route));
+            let route = metrics::SharedString::from_shared(Arc::clone(&self.call.route));
             metrics::counter!("oncekey_claims_lost_total", "route" => route).increment(1);
         }
         self.bell.notify_waiters();
@@ -290,7 +292,7 @@ impl Grip {
         lease: Lease,
         (grant, earlier): (Grant, Sent),
         span: Duration,
-        asked: Duration,
+        (asked, steps): (Duration, u64),
         announced: Sent,
     ) -> Self {
         Self {
@@ -298,6 +300,8 @@ impl Grip {
             grant,
             earlier,
             span,
+            asked,
+            steps,
             since: AtomicU64::new(micros(asked)),
             marked: AtomicBool::new(announced == Sent::Yes),
             lost: AtomicBool::new(false),

@@ -1,15 +1,17 @@
-//! Answers that were replayed a moment ago, kept in memory in front of the store.
+//! Answers that were given a moment ago, kept in memory in front of the store.
 //!
-//! A finished record never changes, so whoever has it may answer from it. Only answers that were
-//! asked for twice get in: most keys are used once, and the first retry pays for the second.
+//! A finished record never changes, so whoever has it may answer from it. An answer gets in when it
+//! is recorded, because most retries come within seconds, and when it is read from the store. The
+//! cache itself forgets first what is never asked for again.
 //! What is erased through this engine is dropped at once; what another process erases is forgotten
 //! here within [`LONGEST`].
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use oncekey_core::record::State;
-use oncekey_core::{Answer, Fence, Fingerprint, KeyId, Places, Record, Saved, Timestamp};
+use bytes::Bytes;
+use oncekey_core::{Fence, Fingerprint, KeyId, Places, Record, Saved, Timestamp};
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 
@@ -17,20 +19,28 @@ use super::reply::{Replayed, Source};
 
 /// Finished records, by weight.
 #[derive(Debug)]
-pub(super) struct Finished(Option<Cache<KeyId, Arc<Entry>, Weight>>);
+pub(super) struct Finished {
+    cache: Option<Cache<KeyId, Arc<Entry>, Weight>>,
+    /// How often a key was forgotten on purpose.
+    erasures: AtomicU64,
+}
 
 /// A finished record as far as a replay needs it.
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) fingerprint: Fingerprint,
+    /// A request with this fingerprint, byte for byte.
+    pub(super) exact: Option<Bytes>,
     pub(super) places: Places,
     pub(super) created: Timestamp,
-    pub(super) original: String,
-    fence: Fence,
-    saved: Saved,
-    at: Timestamp,
-    expires: Timestamp,
-    read: Read,
+    pub(super) original: Arc<str>,
+    pub(super) fence: Fence,
+    pub(super) saved: Saved,
+    /// When it was completed, or a little earlier.
+    pub(super) at: Timestamp,
+    /// Until when it answers, or a little less.
+    pub(super) expires: Timestamp,
+    pub(super) read: Read,
 }
 
 /// When something was read from the store.
@@ -60,13 +70,14 @@ impl Finished {
     /// A cache of so many bytes; none at all for zero.
     pub(super) fn new(bytes: u64) -> Self {
         let entries = usize::try_from(bytes / 2_048).unwrap_or(usize::MAX).max(64);
-        Self((bytes > 0).then(|| Cache::with_weighter(entries, bytes, Weight)))
+        let cache = (bytes > 0).then(|| Cache::with_weighter(entries, bytes, Weight));
+        Self { cache, erasures: AtomicU64::new(0) }
     }
 
     /// What is known about a key at `now`, by uptime, when the store's clock has been seen to step
     /// `steps` times.
     pub(super) fn find(&self, id: &KeyId, now: Duration, steps: u64) -> Option<Arc<Entry>> {
-        let cache = self.0.as_ref()?;
+        let cache = self.cache.as_ref()?;
         let entry = cache.get(id)?;
         if entry.is_good(now, steps) {
             return Some(entry);
@@ -75,39 +86,37 @@ impl Finished {
         None
     }
 
-    /// Keeps the answer `saved` of `record`.
-    pub(super) fn keep(&self, record: &Record, saved: &Saved, read: Read) {
-        let Some(cache) = &self.0 else { return };
-        let State::Done { at, expires, answer: Answer::Kept(_), .. } = &record.state else {
-            return;
-        };
-        let entry = Entry {
-            fingerprint: record.fingerprint,
-            places: record.places.clone(),
-            created: record.created,
-            original: original(record),
-            fence: record.fence,
-            saved: saved.clone(),
-            at: *at,
-            expires: *expires,
-            read,
-        };
+    /// How often a key was forgotten on purpose.
+    pub(super) fn erasures(&self) -> u64 {
+        self.erasures.load(Ordering::SeqCst)
+    }
+
+    /// Keeps what is known about a key, unless it is too large, or something was erased since
+    /// `erasures` was looked at, before the store was asked: it may have been this.
+    pub(super) fn keep(&self, id: KeyId, entry: Entry, erasures: u64) {
+        let Some(cache) = &self.cache else { return };
         if entry.weight() <= cache.capacity() / SHARE {
-            cache.insert(record.id, Arc::new(entry));
+            cache.insert(id, Arc::new(entry));
+            // Looked at after the insertion, as an erasure counts before it removes: one of the two
+            // sees the other.
+            if self.erasures() != erasures {
+                cache.remove(&id);
+            }
         }
     }
 
     /// Forgets a key.
     pub(super) fn forget(&self, id: &KeyId) {
-        if let Some(cache) = &self.0 {
+        self.erasures.fetch_add(1, Ordering::SeqCst);
+        if let Some(cache) = &self.cache {
             cache.remove(id);
         }
     }
 }
 
 /// The id of the request that made a record.
-pub(super) fn original(record: &Record) -> String {
-    String::from_utf8_lossy(record.origin.request.as_bytes()).into_owned()
+pub(super) fn original(record: &Record) -> Arc<str> {
+    String::from_utf8_lossy(record.origin.request.as_bytes()).into()
 }
 
 impl Entry {
@@ -119,7 +128,7 @@ impl Entry {
             source: Source::Record,
             age: store_now.since(self.at),
             ttl: self.expires.since(store_now),
-            original: self.original.clone(),
+            original: Arc::clone(&self.original),
             fence: Some(self.fence),
         }
     }
@@ -139,6 +148,7 @@ impl Entry {
         let bytes = OVERHEAD
             + self.saved.body.len()
             + self.saved.headers.encoded_len()
+            + self.exact.as_ref().map_or(0, Bytes::len)
             + self.places.as_encoded().len();
         u64::try_from(bytes).unwrap_or(u64::MAX)
     }
@@ -152,69 +162,56 @@ impl Weighter<KeyId, Arc<Entry>> for Weight {
 
 #[cfg(test)]
 mod tests {
-    use bytes::Bytes;
-    use oncekey_core::record::{Origin, Owner};
-    use oncekey_core::{Class, Headers};
+    use oncekey_core::Headers;
 
     use super::*;
 
     const READ: Read =
         Read { store: Timestamp::from_micros(1_000_000_000), uptime: Duration::ZERO, steps: 0 };
 
-    fn record(number: u8, body: usize, lives: Duration) -> (Record, Saved) {
-        let saved =
-            Saved { status: 201, headers: Headers::new(), body: Bytes::from(vec![0; body]) };
-        let answer = Answer::Kept(saved.clone());
-        let expires = READ.store.after(lives);
-        let record = Record {
-            id: KeyId::from_bytes([number; 32]),
-            fence: Fence::next(None, READ.store),
-            owner: Owner::from_bytes([1; 16]),
-            fingerprint: Fingerprint::from_parts(1, [number; 32]),
-            class: Class::Once,
-            created: READ.store,
-            origin: Origin { request: "req_1".into(), ..Origin::default() },
+    const KEY: KeyId = KeyId::from_bytes([1; 32]);
+
+    fn entry(body: usize, lives: Duration) -> Entry {
+        Entry {
+            fingerprint: Fingerprint::from_parts(1, [1; 32]),
+            exact: None,
             places: Places::default(),
-            state: State::Done {
-                at: READ.store,
-                expires,
-                forget: expires,
-                outcome: answer.outcome(),
-                answer,
-            },
-        };
-        (record, saved)
+            created: READ.store,
+            original: "req_1".into(),
+            fence: Fence::next(None, READ.store),
+            saved: Saved { status: 201, headers: Headers::new(), body: vec![0; body].into() },
+            at: READ.store,
+            expires: READ.store.after(lives),
+            read: READ,
+        }
     }
 
     /// I27: what has expired by the store's clock is not replayed from memory.
     #[test]
     fn an_answer_is_replayed_until_it_expires_and_no_longer() {
         let cache = Finished::new(1 << 20);
-        let (record, saved) = record(1, 10, Duration::from_secs(5));
-        cache.keep(&record, &saved, READ);
-        let replay = cache.find(&record.id, Duration::from_secs(4), 0).unwrap();
+        cache.keep(KEY, entry(10, Duration::from_secs(5)), 0);
+        let replay = cache.find(&KEY, Duration::from_secs(4), 0).unwrap();
         let replay = replay.replay(Duration::from_secs(4));
         assert_eq!((replay.age, replay.ttl), (Duration::from_secs(4), Duration::from_secs(1)));
-        assert_eq!(replay.saved, saved);
-        assert!(cache.find(&record.id, Duration::from_secs(5), 0).is_none());
+        assert_eq!(replay.saved.status, 201);
+        assert!(cache.find(&KEY, Duration::from_secs(5), 0).is_none());
     }
 
     /// I27: after a step of the store's clock nobody knows here what has expired.
     #[test]
     fn an_answer_is_asked_for_anew_after_a_step_of_the_clock() {
         let cache = Finished::new(1 << 20);
-        let (record, saved) = record(1, 10, Duration::from_secs(86_400));
-        cache.keep(&record, &saved, READ);
-        assert!(cache.find(&record.id, Duration::ZERO, 0).is_some());
-        assert!(cache.find(&record.id, Duration::ZERO, 1).is_none());
+        cache.keep(KEY, entry(10, Duration::from_secs(86_400)), 0);
+        assert!(cache.find(&KEY, Duration::ZERO, 0).is_some());
+        assert!(cache.find(&KEY, Duration::ZERO, 1).is_none());
     }
 
     #[test]
     fn an_answer_is_asked_for_anew_after_a_while() {
         let cache = Finished::new(1 << 20);
-        let (record, saved) = record(1, 10, Duration::from_secs(86_400));
-        cache.keep(&record, &saved, READ);
-        assert!(cache.find(&record.id, LONGEST, 0).is_none());
+        cache.keep(KEY, entry(10, Duration::from_secs(86_400)), 0);
+        assert!(cache.find(&KEY, LONGEST, 0).is_none());
     }
 
     /// I43: what is kept is bounded, and no single answer pushes out everything else.
@@ -222,23 +219,34 @@ mod tests {
     fn the_cache_is_bounded_by_weight() {
         let cache = Finished::new(1 << 20);
         for number in 0..200 {
-            let (record, saved) = record(number, 20_000, Duration::from_secs(60));
-            cache.keep(&record, &saved, READ);
+            let id = KeyId::from_bytes([number; 32]);
+            cache.keep(id, entry(20_000, Duration::from_secs(60)), 0);
         }
-        let held = cache.0.as_ref().unwrap().weight();
+        let held = cache.cache.as_ref().unwrap().weight();
         assert!(held <= 1 << 20, "{held}");
-        let (large, saved) = record(255, 100_000, Duration::from_secs(60));
-        cache.keep(&large, &saved, READ);
-        assert!(cache.find(&large.id, Duration::ZERO, 0).is_none());
+        let large = KeyId::from_bytes([255; 32]);
+        cache.keep(large, entry(100_000, Duration::from_secs(60)), 0);
+        assert!(cache.find(&large, Duration::ZERO, 0).is_none());
     }
 
     #[test]
     fn what_is_erased_is_forgotten_at_once() {
         let cache = Finished::new(1 << 20);
-        let (record, saved) = record(1, 10, Duration::from_secs(60));
-        cache.keep(&record, &saved, READ);
-        cache.forget(&record.id);
-        assert!(cache.find(&record.id, Duration::ZERO, 0).is_none());
-        assert!(Finished::new(0).find(&record.id, Duration::ZERO, 0).is_none());
+        cache.keep(KEY, entry(10, Duration::from_secs(60)), 0);
+        cache.forget(&KEY);
+        assert!(cache.find(&KEY, Duration::ZERO, 0).is_none());
+        assert!(Finished::new(0).find(&KEY, Duration::ZERO, 0).is_none());
+    }
+
+    /// What was read before an erasure is not kept after it.
+    #[test]
+    fn an_answer_that_was_read_before_an_erasure_does_not_come_back() {
+        let cache = Finished::new(1 << 20);
+        let seen = cache.erasures();
+        cache.forget(&KEY);
+        cache.keep(KEY, entry(10, Duration::from_secs(60)), seen);
+        assert!(cache.find(&KEY, Duration::ZERO, 0).is_none());
+        cache.keep(KEY, entry(10, Duration::from_secs(60)), cache.erasures());
+        assert!(cache.find(&KEY, Duration::ZERO, 0).is_some());
     }
 }

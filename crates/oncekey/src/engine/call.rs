@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use oncekey_core::policy::{Ending, Fit};
 use oncekey_core::{Fingerprint, Key, KeyId, Places, Policy, Saved, Scope};
 
@@ -18,6 +19,8 @@ pub struct Call {
     pub scope: Scope,
     /// What must not change between attempts.
     pub fingerprint: Fingerprint,
+    /// The request itself, byte for byte, if it is short: see [`Engine::recall`](super::Engine::recall).
+    pub exact: Option<Bytes>,
     /// Digests of the request's places, to name what differs.
     pub places: Places,
     /// The route by its template name, such as `POST /v1/charges`. A metric label: never put

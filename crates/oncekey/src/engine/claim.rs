@@ -11,7 +11,7 @@ use oncekey_core::{
 };
 
 use super::attempt::{Grip, Held};
-use super::cache::{Read, original};
+use super::cache::{Entry, Read, original};
 use super::gate::Admission;
 use super::reply::{Refused, Replayed, Source, Unavailable};
 use super::resolve::Probed;
@@ -45,8 +45,9 @@ const LATEST: Duration = Duration::from_secs(10);
 impl Shared {
     /// Claims the key of `call`, which came at `began`, and waits for it if somebody else holds it
     /// and the policy says so.
-    pub(super) async fn win(self: &Arc<Self>, call: &Call, id: KeyId, began: Duration) -> Win {
+    pub(super) async fn win(self: &Arc<Self>, call: &Arc<Call>, id: KeyId, began: Duration) -> Win {
         let mut claim = self.claim_of(call, id);
+        let erasures = self.finished.erasures();
         let longest = match call.policy.in_flight {
             // Whoever followed another call before has waited for a while already.
             InFlight::Wait(longest) => {
@@ -54,7 +55,7 @@ impl Shared {
             }
             InFlight::Conflict | InFlight::Accepted => Duration::ZERO,
         };
-        let mut patience = std::pin::pin!(tokio::time::sleep(longest));
+        let mut patience = None;
         let mut probed = false;
         loop {
             let (refusal, record, now, asked) = match self.ask(&mut claim, call).await {
@@ -80,7 +81,9 @@ impl Shared {
                 | Refusal::NotRetained
                 | Refusal::Expired
                 | Refusal::Unknown
-                | Refusal::Parked => return self.lost(call, refusal, &record, (now, asked)),
+                | Refusal::Parked => {
+                    return self.lost(call, refusal, &record, (now, asked, erasures));
+                }
             };
             let busy = self.busy_elsewhere(call, &record, (now, until), began);
             if longest.is_zero() || self.gate.is_crowded() {
@@ -94,9 +97,10 @@ impl Shared {
             // lease lapses, and for how long that lasts is learned by asking.
             let lapse = until.after(claim.grace).since(now).saturating_add(FIRST_PAUSE);
             let lapse = lapse.min(claim.lease.max(SOONEST));
+            let patience = patience.get_or_insert_with(|| Box::pin(tokio::time::sleep(longest)));
             tokio::select! {
                 biased;
-                () = &mut patience => return Win::Refused(busy),
+                () = patience => return Win::Refused(busy),
                 () = self.gate.closed() => return Win::Refused(busy),
                 () = wait.rung() => {}
                 () = tokio::time::sleep(lapse) => {}
@@ -234,7 +238,7 @@ impl Shared {
 
     fn held(
         self: &Arc<Self>,
-        call: &Call,
+        call: &Arc<Call>,
         lease: Lease,
         (grant, earlier): (Grant, Sent),
         asked: Duration,
@@ -254,8 +258,9 @@ impl Shared {
             Class::Tx => Sent::Yes,
             Class::Once | Class::Keyed | Class::Retry => call.policy.announced(),
         };
+        let asked = (asked, self.suspicion.steps());
         let grip = Grip::new(lease, (grant, earlier), call.policy.lease, asked, announced);
-        Arc::new(Held::new(Arc::clone(self), call, lease.id, Some(grip)))
+        Arc::new(Held::new(Arc::clone(self), call, Some(grip)))
     }
 
     /// What a call is told about a record that stands in its way.
@@ -264,7 +269,7 @@ impl Shared {
         call: &Call,
         refusal: Refusal,
         record: &Record,
-        (now, asked): (Timestamp, Duration),
+        (now, asked, erasures): (Timestamp, Duration, u64),
     ) -> Win {
         let original = original(record);
         if record.fingerprint.version() != call.fingerprint.version() {
@@ -277,7 +282,7 @@ impl Shared {
                 original,
                 first_used: record.created,
             },
-            Refusal::Replay => return self.replay(record, now, asked),
+            Refusal::Replay => return self.replay(call, record, (now, asked, erasures)),
             Refusal::NotRetained => match &record.state {
                 State::Done { answer: Answer::Tombstone(tombstone), .. } => Refused::NotRetained {
                     status: tombstone.status,
@@ -299,25 +304,70 @@ impl Shared {
         Win::Refused(refused)
     }
 
-    fn replay(&self, record: &Record, now: Timestamp, asked: Duration) -> Win {
+    fn replay(
+        &self,
+        call: &Call,
+        record: &Record,
+        (now, asked, erasures): (Timestamp, Duration, u64),
+    ) -> Win {
         let State::Done { at, expires, answer: Answer::Kept(saved), .. } = &record.state else {
             return Win::Refused(Refused::Damaged);
         };
         let Some(saved) = self.opened(record, saved) else {
             return Win::Refused(Refused::Damaged);
         };
-        // Counted from the question and not from the answer, which may have been long under way:
-        // so the store's clock, as memory reckons it, is never behind the real one (I27).
-        let read = Read { store: now, uptime: asked, steps: self.suspicion.steps() };
-        self.finished.keep(record, &saved, read);
-        Win::Replayed(Box::new(Replayed {
-            saved,
+        let original = original(record);
+        let replayed = Replayed {
+            saved: saved.clone(),
             source: Source::Record,
             age: now.since(*at),
             ttl: expires.since(now),
-            original: original(record),
+            original: Arc::clone(&original),
             fence: Some(record.fence),
-        }))
+        };
+        // Counted from the question and not from the answer, which may have been long under way:
+        // so the store's clock, as memory reckons it, is never behind the real one (I27).
+        let read = Read { store: now, uptime: asked, steps: self.suspicion.steps() };
+        let entry = Entry {
+            fingerprint: record.fingerprint,
+            exact: call.exact.clone(),
+            places: record.places.clone(),
+            created: record.created,
+            original,
+            fence: record.fence,
+            saved,
+            at: *at,
+            expires: *expires,
+            read,
+        };
+        self.finished.keep(record.id, entry, erasures);
+        Win::Replayed(Box::new(replayed))
+    }
+
+    /// Keeps an answer in memory that the store has just taken. The store was asked at `now` and
+    /// has not said when it recorded it, so the times are reckoned from the claim and never late:
+    /// what memory replays, the store would replay too (I27).
+    pub(super) fn remember(&self, held: &Held, saved: Saved, now: Duration, erasures: u64) {
+        let (Some(grip), call) = (&held.grip, &held.call) else { return };
+        let claimed = match grip.grant {
+            Grant::Fresh | Grant::Reused => grip.lease.until.before(grip.span),
+            // When this generation began is not known here.
+            Grant::Again | Grant::TakenOver => return,
+        };
+        let at = claimed.after(now.saturating_sub(held.began));
+        let entry = Entry {
+            fingerprint: call.fingerprint,
+            exact: call.exact.clone(),
+            places: call.places.clone(),
+            created: claimed,
+            original: call.request.shared(),
+            fence: grip.lease.fence,
+            saved,
+            at,
+            expires: at.after(call.policy.retention),
+            read: Read { store: claimed, uptime: grip.asked, steps: grip.steps },
+        };
+        self.finished.keep(held.id, entry, erasures);
     }
 
     /// The answer of a record as it was given; `None` if it cannot be decrypted.

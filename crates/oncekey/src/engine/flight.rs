@@ -28,7 +28,7 @@ pub(super) struct Flight {
     id: KeyId,
     fingerprint: Fingerprint,
     /// The id of the leading request.
-    pub(super) request: String,
+    pub(super) request: Arc<str>,
     /// When the leader came, by uptime.
     pub(super) began: Duration,
     /// The leader's span: whoever follows links to it.
@@ -96,7 +96,7 @@ impl Flights {
         id: KeyId,
         fingerprint: Fingerprint,
         limits: &Limits,
-        leader: impl FnOnce() -> (String, Duration),
+        leader: impl FnOnce() -> (Arc<str>, Duration),
     ) -> Joined {
         let mut shard = self.shard(&id);
         let Some(flight) = shard.get(&id) else {

@@ -9,7 +9,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
-use oncekey_core::policy::{Ending, Fit, Panicked, StoreDown};
+use oncekey_core::policy::{Ending, Fit, Panicked, StoreDown, Verdict};
 use oncekey_core::{Fence, Headers, KeyId, Saved};
 
 use super::attempt::{Attempt, Held};
@@ -23,7 +23,7 @@ use super::{Call, Finish, Shared};
 /// A call that leads its flight, or travels alone.
 pub(super) struct Leader {
     pub(super) shared: Arc<Shared>,
-    pub(super) call: Call,
+    pub(super) call: Arc<Call>,
     pub(super) id: KeyId,
     /// When the call came, by uptime.
     pub(super) began: Duration,
@@ -93,13 +93,26 @@ impl Leader {
         self.shared.heart.let_go(&held);
         let shared = Arc::clone(&self.shared);
         let Ended { ending, saved, value } = ended;
-        let progress = shared.record(grip, &self.call.policy, ending, saved.as_ref()).await;
+        let policy = &self.call.policy;
+        let verdict = policy.verdict(grip.earlier, ending);
+        let kept = match (verdict, &saved) {
+            (Verdict::Keep, Some(saved)) => Shared::kept_form(policy, saved),
+            (Verdict::Keep | Verdict::Tombstone(_) | Verdict::Release | Verdict::Unknown, _) => {
+                None
+            }
+        };
+        let now = shared.uptime.elapsed();
+        let erasures = shared.finished.erasures();
+        let progress = shared.record(grip, policy, (verdict, ending), kept.as_ref()).await;
         std::mem::forget(guard);
 
         let (recorded, pending) = match progress {
             Progress::Final(recorded) => (recorded, None),
             Progress::Pending(entry) => (Recorded::Unrecorded, Some(entry)),
         };
+        if let (Recorded::Kept, Some(kept)) = (recorded, kept) {
+            shared.remember(&held, kept, now, erasures);
+        }
         let fence = Some(grip.lease.fence);
         let tracked = self.settle(|call| settled(call, fence, recorded, saved));
         if let Some(entry) = pending {
@@ -119,7 +132,7 @@ impl Leader {
         metrics::counter!("oncekey_unprotected_requests_total", "route" => route, "reason" => "store_down")
             .increment(1);
         tracing::warn!(route = &*self.call.route, "unprotected");
-        let held = Arc::new(Held::new(Arc::clone(&self.shared), &self.call, self.id, None));
+        let held = Arc::new(Held::new(Arc::clone(&self.shared), &self.call, None));
         let Ended { value, saved, .. } = work_through(&held, work, self.call.policy.panic).await;
         let ran = Ran { value, recorded: Recorded::Unprotected, fence: None };
         // Nothing is recorded, but whoever asked at the same time need not run it too.
@@ -150,7 +163,7 @@ fn settled(call: &Call, fence: Option<Fence>, recorded: Recorded, saved: Option<
             source: Source::Coalesced,
             age: Duration::ZERO,
             ttl,
-            original: call.request.as_str().to_owned(),
+            original: call.request.shared(),
             fence,
         })),
         None => Settled::AskAgain,

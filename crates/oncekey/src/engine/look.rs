@@ -1,5 +1,7 @@
 //! Asking what became of a key, without any effect.
 
+use std::sync::Arc;
+
 use oncekey_core::{Answer, KeyId, Origin, Record, State, StoreError};
 
 use super::cache::original;
@@ -10,7 +12,7 @@ use super::{Engine, Shared};
 #[derive(Debug)]
 pub enum Looked {
     /// Somebody is at it. The id of the request that is.
-    Running(String),
+    Running(Arc<str>),
     /// It is done, and here is its answer.
     Done(Box<Replayed>),
     /// It is over, and there is no answer.
@@ -57,7 +59,7 @@ impl Engine {
         Ok(Some(record))
     }
 
-    fn finished(&self, record: &Record, original: String) -> Looked {
+    fn finished(&self, record: &Record, original: Arc<str>) -> Looked {
         let State::Done { at, expires, answer, .. } = &record.state else {
             return Looked::Running(original);
         };

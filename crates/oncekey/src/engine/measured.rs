@@ -10,6 +10,7 @@ use oncekey_core::{
     Claim, Claimed, Completion, ErrorKind, KeyId, Lease, Record, Renewal, Store, StoreError, Write,
 };
 
+use super::within::within;
 use crate::clock::Stopwatch;
 
 /// Measures the calls to a store, counts its errors, and gives up a call that never ends.
@@ -67,8 +68,7 @@ impl MeasuredStore {
         call: impl Future<Output = Result<T, StoreError>>,
     ) -> Result<T, StoreError> {
         let watch = Stopwatch::start();
-        let answered = tokio::time::timeout(LONGEST_CALL, call).await;
-        let result = answered.unwrap_or_else(|_| Err(too_slow()));
+        let result = within(LONGEST_CALL, call).await.unwrap_or_else(|| Err(too_slow()));
         match &result {
             Ok(_) => took.ok.record(watch.elapsed()),
             Err(error) => {

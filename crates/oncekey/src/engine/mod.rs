@@ -36,6 +36,7 @@ mod suspicion;
 mod sweep;
 mod vault;
 mod wait;
+mod within;
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -43,7 +44,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use oncekey_core::policy::InFlight;
-use oncekey_core::{Clock, Fingerprint, Key, KeyId, Pepper, Scope, Store};
+use oncekey_core::{Clock, Key, KeyId, Pepper, Scope, Store};
 use tokio::sync::oneshot;
 
 use self::backlog::Backlog;
@@ -129,13 +130,17 @@ impl Engine {
         RequestId::new(self.0.clock.now(), &*self.0.entropy)
     }
 
-    /// Answers a request from what was read a moment ago, if it was: for whoever can save work
-    /// before it asks. [`answer`](Self::answer) looks there too.
+    /// Answers a request from what was given a moment ago, if it was, and if the request is the same
+    /// byte for byte: most retries are, and then nobody needs a fingerprint.
+    ///
+    /// `exact` holds everything that the fingerprint would be computed from, and how; what it looks
+    /// like is the caller's business, as long as two different requests never look the same. A call
+    /// brings it along as [`Call::exact`].
     #[must_use]
-    pub fn recall(&self, id: &KeyId, fingerprint: &Fingerprint) -> Option<Replayed> {
+    pub fn recall(&self, id: &KeyId, exact: &[u8]) -> Option<Replayed> {
         let now = self.0.uptime.elapsed();
         let entry = self.0.finished.find(id, now, self.0.suspicion.steps())?;
-        (entry.fingerprint == *fingerprint).then(|| entry.replay(now))
+        (entry.exact.as_deref() == Some(exact)).then(|| entry.replay(now))
     }
 
     /// Runs `work` if nobody did, and says what came of it.
@@ -160,9 +165,9 @@ impl Engine {
         }
         let mut patience = None;
         loop {
-            let joined = shared.flights.join(id, call.fingerprint, &call.policy.limits, || {
-                (call.request.as_str().to_owned(), began)
-            });
+            let joined = shared
+                .flights
+                .join(id, call.fingerprint, &call.policy.limits, || (call.request.shared(), began));
             let seat = match joined {
                 Joined::Leads(flight) => {
                     return self.lead((call, id, began), Some(flight), work).await;
@@ -206,7 +211,7 @@ impl Engine {
         let shared = Arc::clone(&self.0);
         let tracked = shared.gate.track();
         let route = Arc::clone(&call.route);
-        let leader = Leader { shared, call, id, began, flight, tracked };
+        let leader = Leader { shared, call: Arc::new(call), id, began, flight, tracked };
         let mut story = Box::pin(leader.lead(work));
         match std::future::poll_fn(|context| Poll::Ready(story.as_mut().poll(context))).await {
             Poll::Ready(reply) => reply,
@@ -247,7 +252,7 @@ impl Shared {
         }
         Some(Reply::Refused(Refused::Mismatch {
             differs: entry.places.differing(&call.places),
-            original: entry.original.clone(),
+            original: Arc::clone(&entry.original),
             first_used: entry.created,
         }))
     }
@@ -283,7 +288,7 @@ impl Shared {
     fn busy(&self, call: &Call, flight: &Flight, began: Duration) -> Refused {
         let now = self.uptime.elapsed();
         let retry_after = come_back_after(now.saturating_sub(flight.began));
-        let original = Some(flight.request.clone());
+        let original = Some(Arc::clone(&flight.request));
         match call.policy.in_flight {
             InFlight::Accepted => Refused::Accepted { retry_after, original },
             InFlight::Wait(_) | InFlight::Conflict => {

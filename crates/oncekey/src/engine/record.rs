@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use oncekey_core::policy::{Ending, Policy, Retain, Verdict};
-use oncekey_core::{ErrorKind, Lease, Saved, Write};
+use oncekey_core::{ErrorKind, Saved, Write};
 
 use super::Shared;
 use super::attempt::Grip;
@@ -13,6 +13,7 @@ use super::gate::Tracked;
 use super::measured::too_slow;
 use super::redact::{Redacted, redact};
 use super::reply::Recorded;
+use super::within::within;
 
 /// How far an end got.
 #[derive(Debug)]
@@ -34,19 +35,16 @@ const BACKGROUND_PAUSE: Duration = Duration::from_secs(5);
 const BACKGROUND: Duration = Duration::from_secs(15 * 60);
 
 impl Shared {
-    /// Records how an attempt ended, and says what the owner should be told.
+    /// Records how an attempt ended, and says what the owner should be told. `kept` is its answer as
+    /// [`kept_form`](Self::kept_form) made it, if it is to be kept.
     pub(super) async fn record(
         &self,
         grip: &Grip,
         policy: &Policy,
-        ending: Ending,
-        saved: Option<&Saved>,
+        (verdict, ending): (Verdict, Ending),
+        kept: Option<&Saved>,
     ) -> Progress {
-        let verdict = policy.verdict(grip.earlier, ending);
-        let stored = match verdict {
-            Verdict::Keep => saved.and_then(|saved| self.stored_form(&grip.lease, policy, saved)),
-            Verdict::Tombstone(_) | Verdict::Release | Verdict::Unknown => None,
-        };
+        let stored = kept.map(|kept| self.vault.seal_answer(&grip.lease, kept));
         let end = End::of(policy, verdict, ending, stored);
         let entry = Entry { lease: grip.lease, end };
         match self.write(entry, self.patience, LONGEST_PAUSE).await {
@@ -73,28 +71,19 @@ impl Shared {
         }
     }
 
-    /// The answer as it is stored; `None` if it cannot be.
-    pub(super) fn stored_form(
-        &self,
-        lease: &Lease,
-        policy: &Policy,
-        saved: &Saved,
-    ) -> Option<Saved> {
-        let redacted;
-        let saved = match &policy.retain {
-            Retain::Whole => saved,
+    /// What is kept of an answer, and what every retry gets; `None` if nothing is.
+    pub(super) fn kept_form(policy: &Policy, saved: &Saved) -> Option<Saved> {
+        let kept = match &policy.retain {
+            Retain::Whole => saved.clone(),
             Retain::StatusOnly => return None,
             Retain::Redacted(paths) => match redact(saved, paths) {
-                Redacted::Fit(fit) => {
-                    redacted = fit;
-                    &redacted
-                }
+                Redacted::Fit(fit) => fit,
                 Redacted::Unfit => return None,
             },
         };
-        let fits = saved.body.len() <= policy.limits.saved_body
-            && saved.headers.encoded_len() <= policy.limits.saved_headers;
-        fits.then(|| self.vault.seal_answer(lease, saved))
+        let fits = kept.body.len() <= policy.limits.saved_body
+            && kept.headers.encoded_len() <= policy.limits.saved_headers;
+        fits.then_some(kept)
     }
 
     /// Tries to write an end for as long as `patience`.
@@ -104,8 +93,8 @@ impl Shared {
         let mut in_doubt = false;
         loop {
             // A try that is given up may still take effect, and the next one then finds that out.
-            let tried = tokio::time::timeout(patience, entry.write(&*self.store)).await;
-            let error = match tried.unwrap_or_else(|_| Err(too_slow())) {
+            let tried = within(patience, entry.write(&*self.store)).await;
+            let error = match tried.unwrap_or_else(|| Err(too_slow())) {
                 Ok(Write::Applied) => {
                     self.health.answered();
                     return Progress::Final(entry.end.recorded());

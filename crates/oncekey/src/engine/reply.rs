@@ -3,6 +3,7 @@
 //! None of these is an error: a replay, a conflict and a store that is down are ordinary ends of a
 //! keyed request. The layer turns them into responses.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use oncekey_core::saved::NotKept;
@@ -64,7 +65,7 @@ pub struct Replayed {
     /// How much longer it will be replayed.
     pub ttl: Duration,
     /// The id of the request that ran.
-    pub original: String,
+    pub original: Arc<str>,
     /// The number of the attempt that ran; `None` if it ran unprotected.
     pub fence: Option<Fence>,
 }
@@ -86,7 +87,7 @@ pub enum Refused {
         /// The places that differ, never their values. May be empty if that cannot be told.
         differs: Vec<String>,
         /// The id of the request that used the key first.
-        original: String,
+        original: Arc<str>,
         /// When that was, by the store's clock.
         first_used: Timestamp,
     },
@@ -97,19 +98,19 @@ pub enum Refused {
         /// How long this call has waited already.
         waited: Duration,
         /// The id of the request that is running, if it is known.
-        original: Option<String>,
+        original: Option<Arc<str>>,
     },
     /// Another attempt is running, and the policy says where its answer will be.
     Accepted {
         /// How long to wait before asking there.
         retry_after: Duration,
         /// The id of the request that is running, if it is known.
-        original: Option<String>,
+        original: Option<Arc<str>>,
     },
     /// The work may have happened and nobody knows.
     Unknown {
         /// The id of the request whose outcome is unknown.
-        original: String,
+        original: Arc<str>,
     },
     /// The work is done, but its answer was not kept.
     NotRetained {
@@ -118,17 +119,17 @@ pub enum Refused {
         /// Why.
         reason: NotKept,
         /// The id of the request that ran.
-        original: String,
+        original: Arc<str>,
     },
     /// The work was done so long ago that its answer is gone.
     Expired {
         /// The id of the request that ran.
-        original: String,
+        original: Arc<str>,
     },
     /// A flow that waits for a person.
     Parked {
         /// The id of the request that is parked.
-        original: String,
+        original: Arc<str>,
     },
     /// Nothing was executed: the store cannot be asked, or this node has too much to do.
     Unavailable {

@@ -1,6 +1,7 @@
 //! Names of requests, for logs, answers and support.
 
 use std::fmt;
+use std::sync::Arc;
 
 use oncekey_core::Timestamp;
 use oncekey_core::record::Text;
@@ -10,9 +11,9 @@ use crate::entropy::Entropy;
 /// The id of one request, such as `req_01k3c9w2m4xj0v5t8r7qz6hbny`.
 ///
 /// 48 bits of time and 80 of chance, so that ids sort by time and never meet. An id that came from
-/// outside (a proxy's, the framework's) is taken as it is.
+/// outside (a proxy's, the framework's) is taken as it is. Cheap to clone.
 #[derive(Clone, PartialEq, Eq, Hash)]
-pub struct RequestId(Box<str>);
+pub struct RequestId(Arc<str>);
 
 /// What a foreign id may be long: room for a UUID with a prefix, and a bound for what ends up in
 /// every record.
@@ -49,6 +50,10 @@ impl RequestId {
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+
+    pub(super) fn shared(&self) -> Arc<str> {
+        Arc::clone(&self.0)
     }
 
     pub(super) fn text(&self) -> Text {

@@ -140,7 +140,8 @@ impl Shared {
             Resolution::Succeeded(saved) | Resolution::Failed(saved) => {
                 // Kept whatever its status is: somebody said that this is the answer.
                 let ending = Ending::Answered { status: saved.status, fit: Fit::Whole };
-                let stored = self.stored_form(&lease, policy, &saved);
+                let kept = Self::kept_form(policy, &saved);
+                let stored = kept.map(|kept| self.vault.seal_answer(&lease, &kept));
                 End::of(policy, Verdict::Keep, ending, stored)
             }
             Resolution::Release => End::Release,

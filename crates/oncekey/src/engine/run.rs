@@ -181,6 +181,7 @@ impl Runner {
         F: Future<Output = Result<T, Failure<E>>> + Send + 'static,
     {
         let call = Call {
+            exact: None,
             id: self.engine.key_id(&self.scope, key),
             key: key.clone(),
             scope: self.scope.clone(),

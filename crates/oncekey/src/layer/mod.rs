@@ -70,6 +70,7 @@
 mod body;
 mod collect;
 mod context;
+mod exact;
 mod future;
 mod headers;
 #[expect(clippy::module_inception, reason = "layer.rs, service.rs: the names of every layer")]

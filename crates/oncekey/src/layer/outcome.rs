@@ -150,7 +150,7 @@ mod tests {
     /// The engine and the layer name every end alike.
     #[test]
     fn the_engine_and_the_layer_use_the_same_labels() {
-        let original = String::new;
+        let original = || "".into();
         let replayed = |source| {
             Reply::<()>::Replayed(Replayed {
                 saved: Saved { status: 200, headers: Headers::new(), body: Vec::new().into() },

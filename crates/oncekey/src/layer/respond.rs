@@ -116,7 +116,7 @@ impl Visit {
         if let Some(fence) = replayed.fence {
             self.span.record("idempotency.fence", fence.number());
         }
-        self.span.record("idempotency.original_request_id", replayed.original.as_str());
+        self.span.record("idempotency.original_request_id", &*replayed.original);
         let Ok(Restored { mut response, traceparent }) = restore(&replayed.saved) else {
             let refused = Refused::Damaged;
             return (Outcome::of_refusal(&refused), Ok(self.refuse(key, &refused)));

@@ -5,6 +5,7 @@
 //! the rule of each request; a request without a rule passes through untouched.
 
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
@@ -17,6 +18,7 @@ use super::meters::Meters;
 #[derive(Debug)]
 #[must_use]
 pub struct Rule {
+    number: u64,
     name: Arc<str>,
     mode: Mode,
     policy: Arc<Policy>,
@@ -54,7 +56,9 @@ impl Rule {
     /// `name` is the route's template, such as `POST /v1/charges`. It becomes a metric label and
     /// goes into every record: never put anything into it that a client can choose.
     pub fn new(name: impl Into<Arc<str>>) -> Self {
+        static RULES: AtomicU64 = AtomicU64::new(0);
         Self {
+            number: RULES.fetch_add(1, Ordering::Relaxed),
             name: name.into(),
             mode: Mode::default(),
             policy: Arc::default(),
@@ -126,6 +130,11 @@ impl Rule {
     #[must_use]
     pub fn needs(&self) -> Mode {
         self.mode
+    }
+
+    /// Tells this rule from every other of the process, whatever they are called.
+    pub(super) fn number(&self) -> u64 {
+        self.number
     }
 
     pub(super) fn shared_name(&self) -> Arc<str> {

@@ -14,6 +14,7 @@ use tracing::{Instrument as _, Span};
 
 use super::body::ResponseBody;
 use super::collect::{Read, read};
+use super::exact::exact;
 use super::layer::Config;
 use super::meters::Quality;
 use super::outcome::Outcome;
@@ -204,7 +205,7 @@ impl Visit {
         Err(Turned::new(Outcome::InvalidRequest, problem, Some(key)))
     }
 
-    /// Computes the fingerprint, and the rest of a call only if nobody remembers the answer.
+    /// Looks whether somebody remembers the answer, and computes the fingerprint only if not.
     fn recall(&self, parts: &Parts, key: Key, scope: Scope, body: &Bytes) -> Prepared {
         let uri = self.config.uri(parts);
         let mut headers = Vec::new();
@@ -217,17 +218,20 @@ impl Visit {
             headers: &headers,
             body,
         };
-        let read = fingerprint::Prepared::v1(&subject, self.rule.fingerprint_rules());
-        let fingerprint = read.fingerprint();
         let id = self.config.engine.key_id(&scope, &key);
-        if let Some(replayed) = self.config.engine.recall(&id, &fingerprint) {
+        let exact = exact(&self.rule, &subject);
+        if let Some(exact) = &exact
+            && let Some(replayed) = self.config.engine.recall(&id, exact)
+        {
             return Prepared::Known(key, Box::new(replayed));
         }
+        let read = fingerprint::Prepared::v1(&subject, self.rule.fingerprint_rules());
         let call = Call {
             id,
             key,
             scope,
-            fingerprint,
+            fingerprint: read.fingerprint(),
+            exact,
             places: read.places(),
             route: self.rule.shared_name(),
             request: self.request.clone(),

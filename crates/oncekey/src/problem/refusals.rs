@@ -132,7 +132,7 @@ mod tests {
     use crate::problem::{Executed, Retryable};
 
     fn every_refusal() -> Vec<(Refused, Code)> {
-        let original = || "req_1".to_owned();
+        let original = || "req_1".into();
         let wait = Duration::from_millis(1_500);
         let mut all = vec![
             (

@@ -72,6 +72,7 @@ impl Scene {
     pub(crate) fn call(&self, key: &str, body: u8) -> Call {
         let (key, scope) = (Key::new(key.as_bytes()).unwrap(), Scope::new("tenant").unwrap());
         Call {
+            exact: None,
             id: self.engine.key_id(&scope, &key),
             key,
             scope,

@@ -113,6 +113,7 @@ async fn nothing_but_get_and_head_asks_for_a_status() {
 async fn plant(engine: &Engine, saved: Saved) {
     let (key, scope) = (Key::new(KEY.as_bytes()).unwrap(), Scope::shared());
     let call = Call {
+        exact: None,
         id: engine.key_id(&scope, &key),
         key,
         scope,

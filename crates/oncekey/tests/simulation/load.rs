@@ -166,6 +166,7 @@ fn engine_call(world: &World, engine: &Engine, job: &Job) -> Call {
     };
     assert_eq!(policy.check(), Ok(()), "the simulation makes sound policies");
     Call {
+        exact: None,
         id: engine.key_id(&scope, &key),
         key,
         scope,
