@@ -57,13 +57,19 @@ pub enum NotKept {
 
 /// Header lines as they were on the wire: bytes, in order, repetitions kept.
 ///
-/// Cheap to clone, because one answer may go to a thousand waiters. Checked on the way in and again when read from a store, so that a corrupted row can never
-/// inject a line into a response.
+/// Cheap to clone, because one answer may go to a thousand waiters. Checked on the way in and again
+/// when read from a store, so that a corrupted row can never inject a line into a response.
 #[derive(Clone, PartialEq, Eq, Default)]
-pub struct Headers(Arc<Vec<HeaderLine>>);
+pub struct Headers {
+    /// Kept as they are stored: two lengths, the name and the value of each line. A list of lines
+    /// took two allocations for each of them, at every answer.
+    encoded: Arc<Vec<u8>>,
+    lines: usize,
+}
 
-/// A name and a value.
-type HeaderLine = (Box<[u8]>, Box<[u8]>);
+
+/// The length of a name and the length of a value.
+const LENGTHS: usize = 8;
 
 /// Digest of an answer: two completions with the same outcome are one completion.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
@@ -102,7 +108,7 @@ impl Answer {
             Self::Kept(saved) => {
                 preimage.tag(0);
                 preimage.field(&saved.status.to_be_bytes());
-                preimage.field(&saved.headers.encode());
+                preimage.field(saved.headers.as_encoded());
                 preimage.field(&saved.body);
             }
             Self::Tombstone(tombstone) => {
@@ -177,25 +183,42 @@ impl Headers {
         if !value.iter().copied().all(is_value_byte) {
             return Err(HeaderError::Value);
         }
-        Arc::make_mut(&mut self.0).push((name.into(), value.into()));
+        let encoded = Arc::make_mut(&mut self.encoded);
+        encoded.reserve(LENGTHS + name.len() + value.len());
+        encoded.extend_from_slice(&short_length(name));
+        encoded.extend_from_slice(&short_length(value));
+        encoded.extend_from_slice(name);
+        encoded.extend_from_slice(value);
+        self.lines += 1;
         Ok(())
     }
 
+    /// No lines yet, and room for so many bytes of them.
+    #[must_use]
+    pub fn with_capacity(bytes: usize) -> Self {
+        Self { encoded: Arc::new(Vec::with_capacity(bytes)), lines: 0 }
+    }
+
     /// The lines in order.
-    pub fn iter(&self) -> impl ExactSizeIterator<Item = (&[u8], &[u8])> {
-        self.0.iter().map(|(name, value)| (&**name, &**value))
+    pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        let mut rest = self.encoded.as_slice();
+        std::iter::from_fn(move || {
+            let (name, value, after) = split_line(rest)?;
+            rest = after;
+            Some((name, value))
+        })
     }
 
     /// How many lines there are.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.0.len()
+        self.lines
     }
 
     /// Returns true if and only if there are no lines.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.lines == 0
     }
 
     /// The stored form: for each line two lengths (32 bits, big endian), the name, the value.
@@ -204,20 +227,19 @@ impl Headers {
     /// line as two.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(self.encoded_len());
-        for (name, value) in self.0.iter() {
-            bytes.extend_from_slice(&short_length(name));
-            bytes.extend_from_slice(&short_length(value));
-            bytes.extend_from_slice(name);
-            bytes.extend_from_slice(value);
-        }
-        bytes
+        self.encoded.to_vec()
+    }
+
+    /// The stored form, borrowed.
+    #[must_use]
+    pub fn as_encoded(&self) -> &[u8] {
+        &self.encoded
     }
 
     /// How long the stored form is.
     #[must_use]
     pub fn encoded_len(&self) -> usize {
-        self.0.iter().map(|(name, value)| 8 + name.len() + value.len()).sum()
+        self.encoded.len()
     }
 
     /// Reads the stored form and checks every line again.
@@ -225,19 +247,23 @@ impl Headers {
     /// # Errors
     /// If the bytes are not exactly what [`encode`](Self::encode) writes.
     pub fn decode(mut bytes: &[u8]) -> Result<Self, HeaderError> {
-        let mut headers = Self::new();
+        let mut headers = Self::with_capacity(bytes.len());
         while !bytes.is_empty() {
-            let (lengths, rest) = bytes.split_first_chunk::<8>().ok_or(HeaderError::Damaged)?;
-            let [a, b, c, d, e, f, g, h] = *lengths;
-            let name_len = long_length([a, b, c, d])?;
-            let value_len = long_length([e, f, g, h])?;
-            let (name, rest) = rest.split_at_checked(name_len).ok_or(HeaderError::Damaged)?;
-            let (value, rest) = rest.split_at_checked(value_len).ok_or(HeaderError::Damaged)?;
+            let (name, value, rest) = split_line(bytes).ok_or(HeaderError::Damaged)?;
             headers.push(name, value)?;
             bytes = rest;
         }
         Ok(headers)
     }
+}
+
+/// The first line of an encoded form, and the rest.
+fn split_line(bytes: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
+    let (lengths, rest) = bytes.split_first_chunk::<LENGTHS>()?;
+    let [a, b, c, d, e, f, g, h] = *lengths;
+    let (name, rest) = rest.split_at_checked(long_length([a, b, c, d])?)?;
+    let (value, rest) = rest.split_at_checked(long_length([e, f, g, h])?)?;
+    Some((name, value, rest))
 }
 
 impl Outcome {
@@ -264,7 +290,7 @@ impl fmt::Debug for Saved {
 
 impl fmt::Debug for Headers {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(out, "{} header lines", self.0.len())
+        write!(out, "{} header lines", self.lines)
     }
 }
 
@@ -308,8 +334,8 @@ fn short_length(bytes: &[u8]) -> [u8; 4] {
     u32::try_from(bytes.len()).unwrap_or(u32::MAX).to_be_bytes()
 }
 
-fn long_length(bytes: [u8; 4]) -> Result<usize, HeaderError> {
-    usize::try_from(u32::from_be_bytes(bytes)).map_err(|_| HeaderError::Damaged)
+fn long_length(bytes: [u8; 4]) -> Option<usize> {
+    usize::try_from(u32::from_be_bytes(bytes)).ok()
 }
 
 #[cfg(test)]

@@ -156,8 +156,14 @@ pub(crate) fn answers(port: u16, question: &str, answer: &str) -> bool {
     ask().unwrap_or(false)
 }
 
+/// Whether somebody accepts connections on a local port.
+pub(crate) fn listens(port: u16) -> bool {
+    let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+    TcpStream::connect_timeout(&address, PROBE_DEADLINE).is_ok()
+}
+
 /// A port of the loopback interface that nobody listens on right now.
-fn free_port() -> Result<u16> {
+pub(crate) fn free_port() -> Result<u16> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("no free port")?;
     Ok(listener.local_addr().context("no free port")?.port())
 }

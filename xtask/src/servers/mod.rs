@@ -7,8 +7,10 @@
 mod daemon;
 mod dynamodb;
 mod mariadb;
+mod pgbouncer;
 mod postgres;
 mod redis;
+mod redis_cluster;
 
 use std::env;
 use std::path::PathBuf;
@@ -41,9 +43,20 @@ const AWS: [(&str, &str); 4] = [
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Server {
     Postgres,
+    /// With a PostgreSQL of its own behind it.
+    PgBouncer,
     MariaDb,
     Redis,
+    /// Three masters.
+    RedisCluster,
     DynamoDb,
+}
+
+/// A server that answers: its processes in the order in which they are stopped, and its URL.
+#[derive(Debug)]
+struct Started {
+    daemons: Vec<Daemon>,
+    url: String,
 }
 
 /// What a server needs to start.
@@ -70,13 +83,22 @@ pub(crate) struct Servers {
 }
 
 impl Server {
-    pub(crate) const ALL: [Self; 4] = [Self::Postgres, Self::MariaDb, Self::Redis, Self::DynamoDb];
+    pub(crate) const ALL: [Self; 6] = [
+        Self::Postgres,
+        Self::PgBouncer,
+        Self::MariaDb,
+        Self::Redis,
+        Self::RedisCluster,
+        Self::DynamoDb,
+    ];
 
     fn label(self) -> &'static str {
         match self {
             Self::Postgres => "postgres",
+            Self::PgBouncer => "pgbouncer",
             Self::MariaDb => "mariadb",
             Self::Redis => "redis",
+            Self::RedisCluster => "redis-cluster",
             Self::DynamoDb => "dynamodb",
         }
     }
@@ -85,18 +107,21 @@ impl Server {
     fn variable(self) -> &'static str {
         match self {
             Self::Postgres => "ONCEKEY_TEST_POSTGRES",
+            Self::PgBouncer => "ONCEKEY_TEST_PGBOUNCER",
             Self::MariaDb => "ONCEKEY_TEST_MYSQL",
             Self::Redis => "ONCEKEY_TEST_REDIS",
+            Self::RedisCluster => "ONCEKEY_TEST_REDIS_CLUSTER",
             Self::DynamoDb => "ONCEKEY_TEST_DYNAMODB",
         }
     }
 
-    fn tool(self) -> Tool {
+    fn tools(self) -> &'static [Tool] {
         match self {
-            Self::Postgres => Tool::Postgres,
-            Self::MariaDb => Tool::MariaDb,
-            Self::Redis => Tool::Redis,
-            Self::DynamoDb => Tool::Dynoxide,
+            Self::Postgres => &[Tool::Postgres],
+            Self::PgBouncer => &[Tool::Postgres, Tool::PgBouncer],
+            Self::MariaDb => &[Tool::MariaDb],
+            Self::Redis | Self::RedisCluster => &[Tool::Redis],
+            Self::DynamoDb => &[Tool::Dynoxide],
         }
     }
 
@@ -106,12 +131,15 @@ impl Server {
     }
 
     /// Starts the server and returns it with its URL once it answers.
-    fn start(self, place: &Place) -> Result<(Daemon, String)> {
+    fn start(self, place: &Place) -> Result<Started> {
+        let alone = |(daemon, url)| Started { daemons: vec![daemon], url };
         match self {
-            Self::Postgres => postgres::start(place),
-            Self::MariaDb => mariadb::start(place),
-            Self::Redis => redis::start(place),
-            Self::DynamoDb => dynamodb::start(place),
+            Self::Postgres => postgres::start(place, self.label()).map(alone),
+            Self::PgBouncer => pgbouncer::start(place),
+            Self::MariaDb => mariadb::start(place).map(alone),
+            Self::Redis => redis::start(place).map(alone),
+            Self::RedisCluster => redis_cluster::start(place),
+            Self::DynamoDb => dynamodb::start(place).map(alone),
         }
     }
 }
@@ -123,10 +151,12 @@ pub(crate) fn unprovided() -> Vec<Server> {
 
 /// The tools that it takes to start them.
 pub(crate) fn tools_for(servers: &[Server]) -> Vec<Tool> {
-    let mut tools: Vec<Tool> = servers.iter().map(|server| server.tool()).collect();
+    let mut tools: Vec<Tool> = servers.iter().flat_map(|server| server.tools()).copied().collect();
     if !tools.is_empty() {
         tools.push(Tool::Setpriv);
     }
+    tools.sort_unstable();
+    tools.dedup();
     tools
 }
 
@@ -195,11 +225,11 @@ impl Drop for Servers {
 
 /// The life of one server; see the top of this file for why this is one thread.
 fn keep(server: Server, place: &Place, news: &Sender<(Server, Result<String>)>) -> Result<()> {
-    let mut daemon = match server.start(place) {
-        Ok((daemon, url)) => {
+    let mut daemons = match server.start(place) {
+        Ok(Started { daemons, url }) => {
             // Nobody listens if the run has ended already, and then the flag is raised as well.
             let _ = news.send((server, Ok(url)));
-            daemon
+            daemons
         }
         Err(error) => {
             let _ = news.send((server, Err(error)));
@@ -207,10 +237,10 @@ fn keep(server: Server, place: &Place, news: &Sender<(Server, Result<String>)>) 
         }
     };
     while !place.stop.is_raised() {
-        daemon.check()?;
+        daemons.iter_mut().try_for_each(Daemon::check)?;
         thread::sleep(WATCH);
     }
-    daemon.end()
+    daemons.iter_mut().try_for_each(Daemon::end)
 }
 
 /// `cargo xtask servers`: the servers without the tests.

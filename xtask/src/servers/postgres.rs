@@ -10,10 +10,12 @@ use super::daemon::{Daemon, Launch, create_folder, tethered};
 use crate::process;
 use crate::tools::{Tool, companion};
 
-const USER: &str = "postgres";
+pub(super) const USER: &str = "postgres";
 
 /// Creates an empty cluster and starts it with the default durability.
-pub(crate) fn start(place: &Place) -> Result<(Daemon, String)> {
+///
+/// `name` names its log file.
+pub(crate) fn start(place: &Place, name: &str) -> Result<(Daemon, String)> {
     create_folder(place, USER)?;
     let server = place.tools.path(Tool::Postgres)?;
     let data = place.folder.join("data");
@@ -26,7 +28,7 @@ pub(crate) fn start(place: &Place) -> Result<(Daemon, String)> {
     let base = tethered(place, Some(USER), server).context("cannot build the command")?;
     let is_ready = companion(server, "pg_isready");
     let launch = Launch {
-        name: "postgres",
+        name,
         // "Fast shutdown": it does not wait for clients to leave.
         ask: Signal::INT,
         command: &|port| {

@@ -30,6 +30,7 @@ const LOCK_POLL: Duration = Duration::from_millis(200);
 pub(crate) enum Tool {
     Setpriv,
     Postgres,
+    PgBouncer,
     MariaDb,
     Redis,
     Dynoxide,
@@ -106,6 +107,7 @@ impl Tool {
         match self {
             Self::Setpriv => "setpriv",
             Self::Postgres => "PostgreSQL",
+            Self::PgBouncer => "pgbouncer",
             Self::MariaDb => "MariaDB",
             Self::Redis => "Redis",
             Self::Dynoxide => "dynoxide",
@@ -121,8 +123,9 @@ impl Tool {
         match self {
             Self::Setpriv => &["setpriv"],
             Self::Postgres => &["postgres", "initdb", "pg_isready"],
+            Self::PgBouncer => &["pgbouncer"],
             Self::MariaDb => &["mariadbd", "mariadb-install-db", "mariadb-admin"],
-            Self::Redis => &["redis-server"],
+            Self::Redis => &["redis-server", "redis-cli"],
             Self::Dynoxide => &["dynoxide"],
             Self::CargoDeny => &["cargo-deny"],
             Self::Curl => &["curl"],
@@ -135,6 +138,7 @@ impl Tool {
         match self {
             Self::Setpriv => Source::Package("util-linux"),
             Self::Postgres => Source::Package("postgresql"),
+            Self::PgBouncer => Source::Package("pgbouncer"),
             Self::MariaDb => Source::Package("mariadb-server"),
             Self::Redis => Source::Package("redis-server"),
             // Only the server: its imports and its interface for agents need many more crates.
@@ -159,8 +163,10 @@ impl Tool {
             Self::Postgres => Version(14, 0, 0),
             // The first with `SKIP LOCKED`.
             Self::MariaDb => Version(10, 6, 0),
-            // The oldest in a supported distribution.
-            Self::Redis => Version(6, 0, 0),
+            // The oldest in a supported distribution. It cannot keep prepared statements apart.
+            Self::PgBouncer => Version(1, 16, 0),
+            // The first with `--cluster-port` and the oldest that the store works with.
+            Self::Redis => Version(7, 0, 0),
             // The program counts its versions apart from its crate: this is crate 3.2.0.
             Self::Dynoxide => Version(1, 5, 0),
             Self::CargoDeny => Version(0, 20, 2),
@@ -175,6 +181,7 @@ impl Tool {
     fn variable(self) -> Option<&'static str> {
         match self {
             Self::Postgres => Some("ONCEKEY_TEST_POSTGRES=postgres://…"),
+            Self::PgBouncer => Some("ONCEKEY_TEST_PGBOUNCER=postgres://…"),
             Self::MariaDb => Some("ONCEKEY_TEST_MYSQL=mysql://…"),
             Self::Redis => Some("ONCEKEY_TEST_REDIS=redis://…"),
             Self::Dynoxide => Some("ONCEKEY_TEST_DYNAMODB=http://…"),

@@ -286,6 +286,9 @@ fn is_reserved(name: &[u8]) -> bool {
 
 /// An upstream that sends our mark could make its own answer unreadable, or worse.
 fn without_reserved(headers: &Headers) -> Headers {
+    if !headers.iter().any(|(name, _)| is_reserved(name)) {
+        return headers.clone();
+    }
     let mut kept = Headers::new();
     for (name, value) in headers.iter().filter(|(name, _)| !is_reserved(name)) {
         kept.push(name, value).expect("the line was one before");

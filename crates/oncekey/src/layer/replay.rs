@@ -62,7 +62,8 @@ pub(super) fn save(
     trailers: Option<&HeaderMap>,
     traceparent: Option<&HeaderValue>,
 ) -> Result<Saved, HeaderError> {
-    let mut headers = Headers::new();
+    // Room for the headers of most answers, so that it grows once.
+    let mut headers = Headers::with_capacity(256);
     let nominated = nominated(&head.headers);
     for (name, value) in &head.headers {
         let saved = is_replayed(name.as_str()) && *name != REDACTED;

@@ -188,7 +188,7 @@ fn note(reply: Reply<Got>) -> Note {
     match reply {
         Reply::Ran(Ran { value, recorded, fence }) => Note::Ran { fence, recorded, value },
         Reply::Replayed(Replayed { saved, source, original, fence, .. }) => {
-            Note::Replayed { saved, source, fence, original }
+            Note::Replayed { saved, source, fence, original: original.to_string() }
         }
         Reply::Refused(refused) => Note::Refused(refused),
     }
