@@ -67,7 +67,6 @@ pub struct Headers {
     lines: usize,
 }
 
-
 /// The length of a name and the length of a value.
 const LENGTHS: usize = 8;
 

@@ -10,12 +10,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use oncekey_core::{Fence, KeyId, Lease, Renewal, Store};
+use oncekey_core::{ErrorKind, Fence, KeyId, Lease, Renewal, Store, StoreError};
 use tokio::sync::Notify;
 
 use super::attempt::{Grip, Held};
+use super::caught::caught;
 use super::measured::too_slow;
 use super::suspicion::Suspicion;
+use super::within::within;
 use crate::clock::Uptime;
 
 /// Everything that is held on this node.
@@ -155,8 +157,9 @@ impl Beat {
             let asked = self.uptime.elapsed();
             // The others must not lapse because one call takes its time.
             let longest = (span / 3).max(RETRY);
-            let renewed = tokio::time::timeout(longest, self.store.renew(&leases, span)).await;
-            match renewed.unwrap_or_else(|_| Err(too_slow())) {
+            // A panic of the store must not end the thread that all leases depend on.
+            let renewed = within(longest, caught(self.store.renew(&leases, span))).await;
+            match renewed.map_or_else(|| Err(too_slow()), |renewed| renewed.unwrap_or_else(broke)) {
                 Ok(renewals) => {
                     for (held, renewal) in batch.iter().zip(renewals) {
                         self.note(held, renewal, span, asked);
@@ -189,6 +192,11 @@ impl Beat {
 }
 
 /// When a lease is due: at a third of its span, so that two rounds may fail.
+/// A store panicked: whether it renewed anything is not known.
+fn broke<T>() -> Result<T, StoreError> {
+    Err(StoreError::new(ErrorKind::Ambiguous, "the store panicked"))
+}
+
 fn due(grip: &Grip) -> Duration {
     grip.since().saturating_add(grip.span / 3)
 }

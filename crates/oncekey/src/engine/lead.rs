@@ -3,9 +3,7 @@
 //! From its first wait on, everything in here runs in a task of its own that nobody can cancel but
 //! the runtime. The caller waits at the other end of a channel; if it goes away, the story goes on.
 
-use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
-use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -13,6 +11,7 @@ use oncekey_core::policy::{Ending, Fit, Panicked, StoreDown, Verdict};
 use oncekey_core::{Fence, Headers, KeyId, Saved};
 
 use super::attempt::{Attempt, Held};
+use super::caught::caught;
 use super::claim::Win;
 use super::flight::{Lead, Settled};
 use super::gate::Tracked;
@@ -110,11 +109,13 @@ impl Leader {
             Progress::Final(recorded) => (recorded, None),
             Progress::Pending(entry) => (Recorded::Unrecorded, Some(entry)),
         };
+        // Whoever waited gets what every retry will get (I13).
+        let answer = kept.clone().or(saved);
         if let (Recorded::Kept, Some(kept)) = (recorded, kept) {
             shared.remember(&held, kept, now, erasures);
         }
         let fence = Some(grip.lease.fence);
-        let tracked = self.settle(|call| settled(call, fence, recorded, saved));
+        let tracked = self.settle(|call| settled(call, fence, recorded, answer));
         if let Some(entry) = pending {
             shared.keep_trying_apart(entry, tracked);
         }
@@ -177,19 +178,9 @@ where
     F: Future<Output = Finish<T>> + Send + 'static,
 {
     let attempt = Attempt(Arc::clone(held));
-    let mut work = std::pin::pin!(async move { work(attempt).await });
-    let caught = std::future::poll_fn(|context| {
-        // The work is dropped after a panic and never polled again, so nothing sees it half-done.
-        let polled = AssertUnwindSafe(|| work.as_mut().poll(context));
-        match std::panic::catch_unwind(polled) {
-            Ok(Poll::Pending) => Poll::Pending,
-            Ok(Poll::Ready(finish)) => Poll::Ready(Some(finish)),
-            Err(_) => Poll::Ready(None),
-        }
-    });
     let finish = tokio::select! {
         biased;
-        finish = caught => finish,
+        finish = caught(async move { work(attempt).await }) => finish,
         () = held.stopped() => None,
     };
     let may_have_acted = held.end();

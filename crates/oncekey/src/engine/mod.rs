@@ -12,6 +12,7 @@ mod backlog;
 mod builder;
 mod cache;
 mod call;
+mod caught;
 mod claim;
 mod end;
 mod erase;

@@ -80,7 +80,7 @@ pub enum RunError<E> {
     /// The work ran in this call and failed.
     #[error("the work failed")]
     Failed(Failure<E>),
-    /// The work ran in this call and panicked.
+    /// The work ran, in this call or in another one before, and panicked.
     #[error("the work panicked")]
     Panicked(Recorded),
     /// The work did not begin.
@@ -93,6 +93,9 @@ pub enum RunError<E> {
     #[error("a value does not fit its type")]
     Value(#[from] serde_json::Error),
 }
+
+/// The status under which a value is recorded.
+const VALUE: u16 = 200;
 
 /// What the work of a runner ends with.
 enum Outcome<T, E> {
@@ -202,6 +205,10 @@ impl Runner {
                 Outcome::Value(_) => unreachable!("matched above"),
             }),
             Reply::Ran(Ran { value: None, recorded, .. }) => Err(RunError::Panicked(recorded)),
+            // A policy may count a panic as an answer. A value is always recorded with 200.
+            Reply::Replayed(replayed) if replayed.saved.status != VALUE => {
+                Err(RunError::Panicked(Recorded::Kept))
+            }
             Reply::Replayed(replayed) => {
                 let value = serde_json::from_slice(&replayed.saved.body)?;
                 Ok(Made { value, now: MadeBy::Another })
@@ -247,7 +254,7 @@ where
         Ok(value) => match serde_json::to_vec(&value) {
             Ok(body) => {
                 let (headers, body) = (Headers::new(), Bytes::from(body));
-                Finish::answered(Saved { status: 200, headers, body }, Outcome::Value(value))
+                Finish::answered(Saved { status: VALUE, headers, body }, Outcome::Value(value))
             }
             Err(error) => Finish::no_answer(Outcome::Unwritable(error)),
         },

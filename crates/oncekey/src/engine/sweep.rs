@@ -3,6 +3,7 @@
 //! Both work in batches and change nothing that anybody still needs. Each has a `run` for a task
 //! of its own and a `run_once` for tests and schedulers.
 
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -35,7 +36,12 @@ pub struct Sweeper {
     every: Duration,
     older_than: Duration,
     grace: Duration,
+    policies: Policies,
 }
+
+/// How the policy of a route is found.
+#[derive(Clone)]
+struct Policies(Arc<dyn Fn(&str) -> Option<Arc<Policy>> + Send + Sync>);
 
 /// What a sweep did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -74,7 +80,8 @@ impl Engine {
     pub fn sweeper(&self, browse: Arc<dyn Browse>) -> Sweeper {
         let (every, older_than) = (SWEEP_EVERY, SWEEP_OLDER_THAN);
         let grace = oncekey_core::policy::DEFAULT_GRACE;
-        Sweeper { shared: Arc::clone(&self.0), browse, every, older_than, grace }
+        let policies = Policies(Arc::new(|_| None));
+        Sweeper { shared: Arc::clone(&self.0), browse, every, older_than, grace, policies }
     }
 }
 
@@ -147,6 +154,16 @@ impl Sweeper {
     /// How long after its end a lease is still respected.
     pub fn grace(mut self, grace: Duration) -> Self {
         self.grace = grace;
+        self
+    }
+
+    /// How the policy of a route is found, by its name: what a probe finds out is kept as that
+    /// says. Without this, and for routes that it does not know, as [`Policy::default`] says.
+    pub fn policies(
+        mut self,
+        find: impl Fn(&str) -> Option<Arc<Policy>> + Send + Sync + 'static,
+    ) -> Self {
+        self.policies = Policies(Arc::new(find));
         self
     }
 
@@ -243,7 +260,8 @@ impl Sweeper {
         if !matches!(record.state, State::Unknown { .. }) {
             return Ok(());
         }
-        match self.shared.ask_probe(&record, &Policy::default()).await {
+        let policy = self.policies.of(&record).unwrap_or_default();
+        match self.shared.ask_probe(&record, &policy).await {
             Probed::Settled => swept.resolved += 1,
             Probed::AsBefore => swept.in_doubt += 1,
         }
@@ -278,6 +296,18 @@ fn go_on(looked: Result<(), StoreError>) -> Result<(), StoreError> {
             Ok(())
         }
         looked => looked,
+    }
+}
+
+impl Policies {
+    fn of(&self, record: &Record) -> Option<Arc<Policy>> {
+        (self.0)(std::str::from_utf8(record.origin.route.as_bytes()).ok()?)
+    }
+}
+
+impl fmt::Debug for Policies {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("Policies")
     }
 }
 
