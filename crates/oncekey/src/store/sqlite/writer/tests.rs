@@ -87,7 +87,9 @@ async fn five_leases(path: &Path) -> Vec<Lease> {
             | Reply::Wrote(_)
             | Reply::PiecesGone
             | Reply::Purged(_)
-            | Reply::Erased(_)) => panic!("a fresh key is granted: {other:?}"),
+            | Reply::Erased(_)
+            | Reply::Restored(_)
+            | Reply::Inspected(_)) => panic!("a fresh key is granted: {other:?}"),
         }
     }
     leases
@@ -110,8 +112,8 @@ fn states(path: &Path) -> Vec<(u8, Option<u8>, Option<u8>)> {
     let look = |number: u8| {
         let id = KeyId::from_bytes([number; 32]);
         let found = verbs::find(&connection, &id).unwrap();
-        let kind = found.as_ref().map(|found| found.record.state.kind().code());
-        let sent = found.and_then(|found| match found.record.state {
+        let kind = found.as_ref().map(|found| found.record().state.kind().code());
+        let sent = found.and_then(|found| match found.record().state {
             oncekey_core::State::Running { sent, .. } => Some(sent.code()),
             oncekey_core::State::Done { .. }
             | oncekey_core::State::Unknown { .. }
@@ -141,7 +143,9 @@ async fn a_commit_that_failed_but_took_effect_is_recognised_by_the_owner_tokens(
         | Reply::Wrote(_)
         | Reply::PiecesGone
         | Reply::Purged(_)
-        | Reply::Erased(_)) => panic!("the claim is there and must be recognised: {other:?}"),
+        | Reply::Erased(_)
+        | Reply::Restored(_)
+        | Reply::Inspected(_)) => panic!("the claim is there and must be recognised: {other:?}"),
     }
     for reply in replies {
         assert!(matches!(reply, Ok(Reply::Wrote(Write::Applied))), "{reply:?}");
@@ -260,7 +264,7 @@ async fn a_completion_whose_pieces_were_erased_is_told_so_and_changes_nothing() 
     let complete = || Op::Complete(lease, Box::new(CompletionParts::new(&lease, &completion, 2)));
     let kind = || {
         let connection = schema::open_reader(&path).unwrap();
-        verbs::find(&connection, &lease.id).unwrap().unwrap().record.state.kind()
+        verbs::find(&connection, &lease.id).unwrap().unwrap().record().state.kind()
     };
     for erased_after in [0, 1] {
         for part in 0..=1 {
