@@ -5,6 +5,7 @@
 //! process. Good for tests and demonstrations, not for money.
 
 use std::collections::{BTreeSet, HashMap};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -14,8 +15,10 @@ use crate::browse::{Browse, Count, Cursor, Filter, Listing, Page, Summary};
 use crate::clock::{Clock, Timestamp};
 use crate::decide::{Act, Decision, Grant, Judgement, Standing, decide, judge};
 use crate::erase::{Erase, Erased, blank};
+use crate::health::{Finding, Inspect, StoreHealth, Tier};
 use crate::key_id::KeyId;
-use crate::record::{Fence, Lease, Record, Sent, State, Text};
+use crate::record::{Fence, Lease, Record, Sent, State, StateKind, Text};
+use crate::restore::{self, Lineage, Restore, Restored, supersedes};
 use crate::saved::{Answer, NotKept, Tombstone};
 use crate::store::{Claim, Claimed, Completion, Purged, Renewal, Store, StoreError, Times, Write};
 use crate::wake::{Feed, Hub, Wake};
@@ -26,6 +29,7 @@ pub struct MemoryStore {
     clock: Arc<dyn Clock>,
     table: Mutex<Table>,
     hub: Hub,
+    lineage: Lineage,
 }
 
 #[derive(Debug, Default)]
@@ -42,7 +46,11 @@ impl MemoryStore {
     /// An empty store that judges time by `clock`.
     #[must_use]
     pub fn new(clock: Arc<dyn Clock>) -> Self {
-        Self { clock, table: Mutex::default(), hub: Hub::default() }
+        // The number tells the stores of a process apart, the time those of two processes.
+        static MADE: AtomicU64 = AtomicU64::new(0);
+        let number = MADE.fetch_add(1, Ordering::Relaxed);
+        let lineage = Lineage::new(format!("memory-{}-{number}", clock.now().micros()));
+        Self { clock, table: Mutex::default(), hub: Hub::default(), lineage }
     }
 
     /// No method leaves the table half-changed when it panics: each inserts or removes whole
@@ -232,6 +240,41 @@ impl Erase for MemoryStore {
 }
 
 #[async_trait]
+impl Restore for MemoryStore {
+    async fn restore(&self, record: &Record) -> Result<Restored, StoreError> {
+        restore::check(record)?;
+        {
+            let mut table = self.table();
+            if !supersedes(record, table.records.get(&record.id).map(Standing::from)) {
+                return Ok(Restored::Kept);
+            }
+            table.replace(record.clone());
+        }
+        if record.state.kind() != StateKind::Running {
+            self.hub.finished(&[record.id]);
+        }
+        Ok(Restored::Written)
+    }
+
+    async fn lineage(&self) -> Result<Lineage, StoreError> {
+        Ok(self.lineage.clone())
+    }
+}
+
+#[async_trait]
+impl Inspect for MemoryStore {
+    async fn inspect(&self) -> Result<StoreHealth, StoreError> {
+        let text = "records are in the memory of this process and end with it: for tests and demos";
+        Ok(StoreHealth {
+            name: "memory".to_owned(),
+            tier: Tier::Volatile,
+            findings: vec![Finding::degraded("durability", text)],
+            skew: None,
+        })
+    }
+}
+
+#[async_trait]
 impl Wake for MemoryStore {
     async fn watch(&self) -> Result<Box<dyn Feed>, StoreError> {
         Ok(self.hub.watch())
@@ -259,6 +302,16 @@ impl Table {
         };
         self.records.insert(claim.id, record);
         lease
+    }
+
+    /// Writes a record as it is over whatever stands there.
+    fn replace(&mut self, record: Record) {
+        self.highest = self.highest.max(Some(record.fence));
+        self.unschedule(record.id);
+        if let Some(moment) = due(&record) {
+            self.due.insert((moment, record.id));
+        }
+        self.records.insert(record.id, record);
     }
 
     fn extend(&mut self, lease: Lease, end: Timestamp) -> Lease {

@@ -9,8 +9,9 @@ use std::fmt;
 use async_trait::async_trait;
 
 use crate::decide::{Phase, Standing};
-use crate::record::Record;
-use crate::store::{Store, StoreError};
+use crate::record::{Fence, Origin, Record, Sent, State, Text};
+use crate::saved::Answer;
+use crate::store::{ErrorKind, MAX_BODY, MAX_HEADERS, MAX_TEXT, Store, StoreError};
 
 /// A store that takes records that were made elsewhere, and knows which store it is.
 #[async_trait]
@@ -22,8 +23,8 @@ pub trait Restore: Store {
     /// it is harmless.
     ///
     /// # Errors
-    /// As for every write of a store. A record that breaks a limit of the store is
-    /// [`Rejected`](crate::ErrorKind::Rejected).
+    /// As for every write of a store. A record that [`check`] does not let through, or that breaks
+    /// a limit of the store, is [`Rejected`](crate::ErrorKind::Rejected).
     async fn restore(&self, record: &Record) -> Result<Restored, StoreError>;
 
     /// Which store this is, and which life of it. As long as nobody restored a backup, promoted a
@@ -44,10 +45,17 @@ pub enum Restored {
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Lineage(String);
 
+/// The highest fence that a restored record may have: the year 2255, as a clock reading. A fence
+/// is a clock reading that nobody ever lowers again, and one at the end of the numbers would leave
+/// no higher one to grant, for any key of the store.
+pub const MAX_FENCE: i64 = 1 << 53;
+
 /// Whether `record` is newer than what was found under its key id.
 ///
-/// A higher fence is newer. Under the same fence an end is newer than an unknown outcome, and that
-/// is newer than an attempt under way: no record ever goes back.
+/// A higher fence is newer. Under the same fence a send mark is newer than none, an unknown outcome
+/// is newer than an attempt under way, and an end is newer than all of them: no record ever goes
+/// back. Without the send mark in this order, work that was copied a moment before it was sent
+/// would be sent again.
 #[must_use]
 pub fn supersedes(record: &Record, found: Option<Standing>) -> bool {
     let Some(found) = found else { return true };
@@ -55,11 +63,49 @@ pub fn supersedes(record: &Record, found: Option<Standing>) -> bool {
     (given.fence, progress(given.phase)) > (found.fence, progress(found.phase))
 }
 
+/// Checks what the type system cannot. Every store calls it before it restores anything.
+///
+/// # Errors
+/// [`ErrorKind::Rejected`] if a text, the body or the header lines are larger than any store takes,
+/// if the fence is above [`MAX_FENCE`], or if an answer does not fit its times or its digest.
+pub fn check(record: &Record) -> Result<(), StoreError> {
+    let Origin { key, scope, route, request } = &record.origin;
+    let is_long = |text: &&Text| text.as_bytes().len() > MAX_TEXT;
+    if [key, scope, route, request].iter().any(is_long) {
+        return Err(rejected(format!("a text of more than {MAX_TEXT} bytes")));
+    }
+    if record.fence > Fence::from_number(MAX_FENCE).unwrap_or(record.fence) {
+        return Err(rejected("a fence that no clock has come to".to_owned()));
+    }
+    let State::Done { expires, forget, outcome, answer, .. } = &record.state else {
+        return Ok(());
+    };
+    if forget < expires {
+        return Err(rejected("an end at which it is forgotten before it expires".to_owned()));
+    }
+    let Answer::Kept(saved) = answer else { return Ok(()) };
+    if saved.body.len() > MAX_BODY {
+        return Err(rejected(format!("a body of more than {MAX_BODY} bytes")));
+    }
+    if saved.headers.encoded_len() > MAX_HEADERS {
+        return Err(rejected(format!("a header block of more than {MAX_HEADERS} bytes")));
+    }
+    if answer.outcome() != *outcome {
+        return Err(rejected("an answer that is not the one it was completed with".to_owned()));
+    }
+    Ok(())
+}
+
+fn rejected(what: String) -> StoreError {
+    StoreError::new(ErrorKind::Rejected, format!("a record with {what} is not restored"))
+}
+
 const fn progress(phase: Phase) -> u8 {
     match phase {
-        Phase::Running(_) => 0,
-        Phase::Parked | Phase::Unknown => 1,
-        Phase::Done(_) => 2,
+        Phase::Running(Sent::No) => 0,
+        Phase::Running(Sent::Yes) => 1,
+        Phase::Parked | Phase::Unknown => 2,
+        Phase::Done(_) => 3,
     }
 }
 
@@ -79,5 +125,69 @@ impl Lineage {
 impl fmt::Debug for Lineage {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "Lineage({})", self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::Timestamp;
+    use crate::fingerprint::{Fingerprint, Places};
+    use crate::key_id::KeyId;
+    use crate::policy::Class;
+    use crate::record::Owner;
+    use crate::saved::{NotKept, Tombstone};
+
+    const NOW: Timestamp = Timestamp::from_micros(1_000_000);
+
+    fn record(fence: i64, state: State) -> Record {
+        Record {
+            id: KeyId::from_bytes([7; 32]),
+            fence: Fence::from_number(fence).expect("a fence"),
+            owner: Owner::from_bytes([1; 16]),
+            fingerprint: Fingerprint::from_parts(1, [1; 32]),
+            class: Class::Once,
+            created: NOW,
+            origin: Origin::default(),
+            places: Places::default(),
+            state,
+        }
+    }
+
+    /// From the least to the furthest; the two in the middle are equally far.
+    fn states() -> [(u8, State); 5] {
+        let answer = Answer::Tombstone(Tombstone { status: None, reason: NotKept::TooLarge });
+        let outcome = answer.outcome();
+        [
+            (0, State::Running { until: NOW, sent: Sent::No }),
+            (1, State::Running { until: NOW, sent: Sent::Yes }),
+            (2, State::Unknown { since: NOW }),
+            (2, State::Parked { since: NOW }),
+            (3, State::Done { at: NOW, expires: NOW, forget: NOW, outcome, answer }),
+        ]
+    }
+
+    /// I2, I11, I15: no record ever goes back, whatever is restored over it.
+    #[test]
+    fn only_what_is_further_supersedes() {
+        for (far, given) in states() {
+            assert!(supersedes(&record(5, given.clone()), None));
+            for (reached, found) in states() {
+                let found = Some(Standing::from(&record(5, found)));
+                assert_eq!(supersedes(&record(5, given.clone()), found), far > reached);
+                assert!(supersedes(&record(6, given.clone()), found));
+                assert!(!supersedes(&record(4, given.clone()), found));
+            }
+        }
+    }
+
+    #[test]
+    fn a_fence_at_the_end_of_the_numbers_is_rejected() {
+        let (_, state) = states()[0].clone();
+        assert!(check(&record(MAX_FENCE, state.clone())).is_ok());
+        for fence in [MAX_FENCE + 1, i64::MAX] {
+            let error = check(&record(fence, state.clone())).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Rejected);
+        }
     }
 }

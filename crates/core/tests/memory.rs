@@ -51,6 +51,8 @@ oncekey_core::clock_conformance!(async || MemoryRig::new());
 oncekey_core::browse_conformance!(async || MemoryRig::new());
 oncekey_core::erase_conformance!(async || MemoryRig::new());
 oncekey_core::erase_browse_conformance!(async || MemoryRig::new());
+oncekey_core::restore_conformance!(async || MemoryRig::new());
+oncekey_core::restore_browse_conformance!(async || MemoryRig::new());
 oncekey_core::wake_conformance!(async || MemoryRig::new());
 
 proptest::proptest! {

@@ -15,7 +15,7 @@ use oncekey_core::Store;
 use oncekey_core::conformance::model::{Op, agrees_while_erasing, agrees_with_the_model};
 use oncekey_core::conformance::{
     Case, Rig, Running, browse_cases, cases, clock_cases, erase_browse_cases, erase_cases,
-    wake_cases,
+    restore_browse_cases, restore_cases, wake_cases,
 };
 
 use self::broken::{BrokenRig, Bug};
@@ -128,6 +128,25 @@ const TEETH: &[(&str, Bug)] = &[
     ("an_erasure_and_a_completion_come_one_after_the_other", Bug::ErasureInTwoSteps),
     ("what_was_erased_stays_erased_after_a_restart", Bug::ErasuresAreNotDurable),
     ("an_erased_record_is_not_found_by_what_was_personal", Bug::ErasureKeepsTheScope),
+    ("a_restored_answer_is_replayed", Bug::RestoreLosesTheAnswer),
+    ("every_state_is_restored_as_it_was", Bug::RestoreTakesItsOwnTime),
+    ("an_older_record_never_overwrites", Bug::RestoreOverwrites),
+    ("under_one_fence_progress_wins", Bug::RestoreComparesFencesAlone),
+    ("under_one_fence_progress_wins", Bug::RestoreIgnoresTheSendMark),
+    ("a_newer_record_replaces_the_older_one", Bug::RestoreKeepsTheOldRequest),
+    ("a_restored_lease_proves_what_it_proved", Bug::RestoreForgetsTheOwner),
+    ("a_restored_lease_lapses_in_time", Bug::RestoreRenewsTheLease),
+    ("fences_rise_above_a_restored_record", Bug::RestoreLeavesTheFence),
+    ("a_restored_doubt_stays_a_doubt", Bug::RestoreReleasesDoubts),
+    ("a_restored_tombstone_refuses", Bug::RestoreSkipsTombstones),
+    ("the_largest_answer_is_restored", Bug::RestoreCutsBodies),
+    ("a_restored_record_keeps_its_times", Bug::RestoredRecordsStay),
+    ("restoring_twice_is_restoring_once", Bug::RestoringAgainWritesAgain),
+    ("a_record_that_breaks_a_limit_is_not_restored", Bug::RestoresAreNotChecked),
+    ("restorations_and_claims_come_one_after_the_other", Bug::RestoreInTwoSteps),
+    ("what_was_restored_survives_a_restart", Bug::RestoresAreNotDurable),
+    ("the_lineage_survives_a_restart", Bug::LineageOfTheProcess),
+    ("restored_records_are_shown", Bug::RestoredRecordsAreNotShown),
     ("a_completion_wakes_a_watcher", Bug::CompletionIsSilent),
     ("a_release_wakes_a_watcher", Bug::ReleaseIsSilent),
     ("an_unknown_outcome_wakes_a_watcher", Bug::UnknownIsSilent),
@@ -150,6 +169,8 @@ fn all_cases() -> Vec<Case<BrokenRig>> {
     all.extend(browse_cases());
     all.extend(erase_cases());
     all.extend(erase_browse_cases());
+    all.extend(restore_cases());
+    all.extend(restore_browse_cases());
     all.extend(wake_cases());
     all
 }

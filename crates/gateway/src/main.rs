@@ -1,44 +1,37 @@
-//! The `oncekey` program. The gateway itself is not built yet, and the program says so.
+//! The `oncekey` program. It looks after stores; the gateway itself is not built yet, and the
+//! program says so.
 
-use std::ffi::OsString;
+mod args;
+mod exit;
+mod store;
+
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-/// `EX_USAGE` of sysexits.h: the command line is wrong, and running it again will not help.
-const EXIT_USAGE: u8 = 64;
+use self::args::{Cli, Command};
+use self::exit::Exit;
 
-const NAME_AND_VERSION: &str = concat!("oncekey ", env!("CARGO_PKG_VERSION"));
-
-const STATUS: &str = "The gateway is not built yet: this program only tells its version. \
-                      The library works; see README.md.";
-
-const USAGE: &str = "\
-Usage: oncekey [OPTION]
-
-Options:
-  -h, --help     Print this text
-  -V, --version  Print name and version";
+const STATUS: &str = "The gateway is not built yet: this program looks after stores, see \
+                      `oncekey store --help`. The library works; see README.md.";
 
 fn main() -> ExitCode {
-    let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
-    let (printed, code) = match answer(&arguments) {
-        Ok(text) => (writeln!(io::stdout(), "{text}"), ExitCode::SUCCESS),
-        Err(text) => (writeln!(io::stderr(), "{text}"), ExitCode::from(EXIT_USAGE)),
+    let Cli { command } = match args::parse() {
+        Ok(cli) => cli,
+        Err(exit) => return exit.end(),
     };
-    // Nobody has read the answer: a script that relies on it must notice.
-    if printed.is_err() { ExitCode::FAILURE } else { code }
+    let ended = match command {
+        None => print(&format!("oncekey {}\n{STATUS}\n", env!("CARGO_PKG_VERSION"))),
+        Some(Command::Store { command }) => store::run(command),
+    };
+    match ended {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(exit) => exit.end(),
+    }
 }
 
-/// What to print, or why the command line makes no sense.
-fn answer(arguments: &[OsString]) -> Result<String, String> {
-    let known = |argument: &OsString| match argument.to_str() {
-        Some("-h" | "--help") => Some(format!("{NAME_AND_VERSION}\n{STATUS}\n\n{USAGE}")),
-        Some("-V" | "--version") => Some(NAME_AND_VERSION.to_owned()),
-        Some(_) | None => None,
-    };
-    if let Some(unknown) = arguments.iter().find(|argument| known(argument).is_none()) {
-        return Err(format!("error: unknown argument {unknown:?}\n{STATUS}\n\n{USAGE}"));
-    }
-    let answer = arguments.first().and_then(known);
-    Ok(answer.unwrap_or_else(|| format!("{NAME_AND_VERSION}\n{STATUS}")))
+/// Prints what was asked for. A script that relies on it must notice if nobody could read it.
+fn print(text: &str) -> Result<(), Exit> {
+    let mut out = io::stdout().lock();
+    let printed = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    printed.map_err(|_| Exit::silent(exit::FAILURE))
 }

@@ -174,7 +174,7 @@ fn a_file_of_a_newer_version_is_refused_and_left_alone() {
         finished_file(&path);
         let raw = file::open(&path);
         raw.pragma_update(None, "journal_mode", mode).unwrap();
-        let newer = "INSERT INTO oncekey_migrations VALUES (999, 'from the future', 0)";
+        let newer = "INSERT INTO oncekey_migrations VALUES (999, 'from the future', 0, 999)";
         assert_eq!(raw.execute(newer, []).unwrap(), 1);
         drop(raw);
         let before = fs::read(&path).unwrap();

@@ -13,8 +13,8 @@ use oncekey::core::conformance::Rig;
 use oncekey::core::conformance::model::{Op, agrees_while_erasing, agrees_with_the_model};
 use oncekey::core::store::Purged;
 use oncekey::core::{
-    Claim, Claimed, Clock, Completion, Erase, Erased, KeyId, Lease, ManualClock, Record, Renewal,
-    Store, StoreError, Timestamp, Write,
+    Claim, Claimed, Clock, Completion, Erase, Erased, KeyId, Lease, Lineage, ManualClock, Record,
+    Renewal, Restore, Restored, Store, StoreError, Timestamp, Write,
 };
 use oncekey::store::sqlite::{SqliteOptions, SqliteStore};
 use tempfile::TempDir;
@@ -145,12 +145,25 @@ impl Erase for InTurns {
     }
 }
 
+#[async_trait]
+impl Restore for InTurns {
+    async fn restore(&self, record: &Record) -> Result<Restored, StoreError> {
+        self.next().restore(record).await
+    }
+
+    async fn lineage(&self) -> Result<Lineage, StoreError> {
+        self.next().lineage().await
+    }
+}
+
 mod through_one_handle {
     oncekey::core::conformance!(async || super::one_handle());
     oncekey::core::clock_conformance!(async || super::one_handle());
     oncekey::core::browse_conformance!(async || super::one_handle());
     oncekey::core::erase_conformance!(async || super::one_handle());
     oncekey::core::erase_browse_conformance!(async || super::one_handle());
+    oncekey::core::restore_conformance!(async || super::one_handle());
+    oncekey::core::restore_browse_conformance!(async || super::one_handle());
     oncekey::core::wake_conformance!(async || super::one_handle());
 }
 
@@ -158,6 +171,7 @@ mod through_two_handles_in_turns {
     oncekey::core::conformance!(async || super::two_handles());
     oncekey::core::clock_conformance!(async || super::two_handles());
     oncekey::core::erase_conformance!(async || super::two_handles());
+    oncekey::core::restore_conformance!(async || super::two_handles());
 }
 
 proptest::proptest! {

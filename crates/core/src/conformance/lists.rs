@@ -139,6 +139,44 @@ macro_rules! erase_browse_conformance_cases {
     };
 }
 
+/// The list for stores that take records from elsewhere.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! restore_conformance_cases {
+    ($then:ident($($arguments:tt)*)) => {
+        $crate::$then! { ($($arguments)*)
+            restore::a_restored_answer_is_replayed
+            restore::every_state_is_restored_as_it_was
+            restore::an_older_record_never_overwrites
+            restore::under_one_fence_progress_wins
+            restore::a_newer_record_replaces_the_older_one
+            restore::a_restored_lease_proves_what_it_proved
+            restore::a_restored_lease_lapses_in_time
+            restore::fences_rise_above_a_restored_record
+            restore::a_restored_doubt_stays_a_doubt
+            restore::a_restored_tombstone_refuses
+            restore::the_largest_answer_is_restored
+            restore::a_restored_record_keeps_its_times
+            restore::restoring_twice_is_restoring_once
+            restore::a_record_that_breaks_a_limit_is_not_restored
+            restore::restorations_and_claims_come_one_after_the_other
+            restore::what_was_restored_survives_a_restart
+            restore::the_lineage_survives_a_restart
+        }
+    };
+}
+
+/// The list for stores that take records from elsewhere and can be browsed.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! restore_browse_conformance_cases {
+    ($then:ident($($arguments:tt)*)) => {
+        $crate::$then! { ($($arguments)*)
+            restore::restored_records_are_shown
+        }
+    };
+}
+
 /// The list for stores that wake.
 #[doc(hidden)]
 #[macro_export]

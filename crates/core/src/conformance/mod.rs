@@ -66,6 +66,8 @@
 //! oncekey_core::browse_conformance!(#[ignore = "needs a server"] async || MyRig::new().await);
 //! oncekey_core::erase_conformance!(#[ignore = "needs a server"] async || MyRig::new().await);
 //! oncekey_core::erase_browse_conformance!(async || MyRig::new().await);
+//! oncekey_core::restore_conformance!(#[ignore = "needs a server"] async || MyRig::new().await);
+//! oncekey_core::restore_browse_conformance!(async || MyRig::new().await);
 //! oncekey_core::wake_conformance!(#[ignore = "needs a server"] async || MyRig::new().await);
 //!
 //! // And what nobody thought of: random histories, compared with the decision tables step by step.
@@ -103,6 +105,7 @@ pub mod limits;
 pub mod model;
 pub mod outcomes;
 pub mod races;
+pub mod restore;
 pub mod retention;
 pub mod wake;
 
@@ -113,6 +116,7 @@ use std::time::Duration;
 pub use self::rig::Rig;
 use crate::browse::Browse;
 use crate::erase::Erase;
+use crate::restore::Restore;
 use crate::wake::Wake;
 
 /// One promise, as data: for those who want to run the suite in their own way.
@@ -151,6 +155,18 @@ pub fn erase_cases<R: Rig<Store: Erase>>() -> Vec<Case<R>> {
 #[must_use]
 pub fn erase_browse_cases<R: Rig<Store: Browse + Erase>>() -> Vec<Case<R>> {
     crate::erase_browse_conformance_cases!(conformance_list())
+}
+
+/// The cases for a store that takes records from elsewhere.
+#[must_use]
+pub fn restore_cases<R: Rig<Store: Restore>>() -> Vec<Case<R>> {
+    crate::restore_conformance_cases!(conformance_list())
+}
+
+/// The cases for a store that takes records from elsewhere and can be browsed.
+#[must_use]
+pub fn restore_browse_cases<R: Rig<Store: Browse + Restore>>() -> Vec<Case<R>> {
+    crate::restore_browse_conformance_cases!(conformance_list())
 }
 
 /// The cases for a store that wakes those who wait.
@@ -212,6 +228,24 @@ macro_rules! erase_conformance {
 macro_rules! erase_browse_conformance {
     ($(#[$attribute:meta])* async || $rig:expr) => {
         $crate::erase_browse_conformance_cases! { conformance_tests([$(#[$attribute])*] $rig) }
+    };
+}
+
+/// Makes every case of [`Restore`](crate::restore::Restore) a test, like
+/// [`conformance!`](macro@crate::conformance).
+#[macro_export]
+macro_rules! restore_conformance {
+    ($(#[$attribute:meta])* async || $rig:expr) => {
+        $crate::restore_conformance_cases! { conformance_tests([$(#[$attribute])*] $rig) }
+    };
+}
+
+/// Makes every case of a store that has both [`Restore`](crate::restore::Restore) and
+/// [`Browse`](crate::browse::Browse) a test, like [`conformance!`](macro@crate::conformance).
+#[macro_export]
+macro_rules! restore_browse_conformance {
+    ($(#[$attribute:meta])* async || $rig:expr) => {
+        $crate::restore_browse_conformance_cases! { conformance_tests([$(#[$attribute])*] $rig) }
     };
 }
 

@@ -84,11 +84,13 @@ impl Broken {
             filter.scope = None;
         }
         let shows_all = self.has(Bug::ShowsTheForgotten);
+        let hides = self.has(Bug::RestoredRecordsAreNotShown);
         let table = self.table();
         let mut matching: Vec<Record> = table
             .records
             .values()
             .filter(|record| filter.matches(record, now))
+            .filter(|record| !hides || !table.restored.contains(&record.id))
             .filter(|record| shows_all || !self.is_forgotten(record, now))
             .cloned()
             .collect();

@@ -6,12 +6,13 @@
 mod browse;
 mod bug;
 mod erase;
+mod restore;
 mod rules;
 mod store;
 mod table;
 
-use std::collections::HashMap;
-use std::sync::atomic::AtomicUsize;
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -31,6 +32,8 @@ pub(crate) struct Broken {
     /// Nobody ever speaks here.
     silence: Hub,
     announced: AtomicUsize,
+    /// How often it was started.
+    starts: AtomicUsize,
 }
 
 #[derive(Debug, Default)]
@@ -42,6 +45,8 @@ struct Table {
     /// Records as they were before they were erased, for a store that loses erasures or cannot
     /// leave them behind.
     erased: Vec<Record>,
+    /// Records that were restored, for a store that loses or hides them.
+    restored: HashSet<KeyId>,
     /// When finished records fall due, for a store that purges by an index it does not maintain.
     index: Vec<(Timestamp, KeyId)>,
 }
@@ -65,6 +70,7 @@ impl BrokenRig {
             hub: Hub::default(),
             silence: Hub::default(),
             announced: AtomicUsize::new(0),
+            starts: AtomicUsize::new(1),
         });
         Self { clock, store }
     }
@@ -121,6 +127,7 @@ impl Broken {
 
     /// What a restart leaves of it.
     fn restart(&self) {
+        self.starts.fetch_add(1, Ordering::SeqCst);
         let mut table = self.table();
         match self.bug {
             Some(Bug::HighestFenceForgottenAtRestart) => table.highest = None,
@@ -140,6 +147,11 @@ impl Broken {
             Some(Bug::ErasuresAreNotDurable) => {
                 for record in std::mem::take(&mut table.erased) {
                     table.records.insert(record.id, record);
+                }
+            }
+            Some(Bug::RestoresAreNotDurable) => {
+                for id in std::mem::take(&mut table.restored) {
+                    table.records.remove(&id);
                 }
             }
             Some(Bug::RemovalsAreNotDurable) => {

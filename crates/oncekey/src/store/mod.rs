@@ -1,5 +1,8 @@
 //! Where records are kept. One file or folder per store, the same order of items in each.
 
+pub mod copy;
+mod open;
+mod opened;
 #[cfg(any(
     feature = "dynamodb",
     feature = "mysql",
@@ -8,6 +11,7 @@
     feature = "sqlite"
 ))]
 mod parts;
+mod url;
 
 #[cfg(feature = "dynamodb")]
 pub mod dynamodb;
@@ -19,3 +23,7 @@ pub mod postgres;
 pub mod redis;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
+
+pub use self::open::{migration_sql, open, open_existing};
+pub use self::opened::Opened;
+pub use self::url::shown;

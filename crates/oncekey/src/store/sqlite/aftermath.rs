@@ -28,7 +28,10 @@ pub(super) fn found_out(
     let happened = match (op, &reply) {
         // Whether a repeated claim has extended its lease cannot be told from its owner token.
         (Op::Claim(_), Ok(Reply::Claimed(Claimed::Won { grant: Grant::Again, .. })))
-        | (Op::Piece { .. } | Op::Renew(..) | Op::Purge(_) | Op::Erase(_), Ok(_)) => {
+        | (
+            Op::Piece { .. } | Op::Renew(..) | Op::Purge(_) | Op::Erase(_) | Op::Restore(_),
+            Ok(_),
+        ) => {
             return Err(ambiguous(cause));
         }
         (Op::Claim(_), Ok(Reply::Claimed(Claimed::Won { lease, .. }))) => {
@@ -52,6 +55,8 @@ pub(super) fn found_out(
             | Op::Renew(..)
             | Op::Purge(_)
             | Op::Erase(_)
+            | Op::Restore(_)
+            | Op::Inspect
             | Op::Claim(_)
             | Op::Send(_)
             | Op::Complete(..)

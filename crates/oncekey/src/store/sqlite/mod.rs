@@ -22,6 +22,7 @@ mod aftermath;
 mod browse;
 mod erase;
 mod error;
+mod inspect;
 mod job;
 mod known;
 mod log;
@@ -31,6 +32,7 @@ mod place;
 mod purge;
 mod queue;
 mod reader;
+mod restore;
 mod row;
 mod schema;
 mod settle;
@@ -49,8 +51,9 @@ use oncekey_core::record::Text;
 use oncekey_core::store::Purged;
 use oncekey_core::wake::{Feed, Hub, Wake};
 use oncekey_core::{
-    Answer, Claim, Claimed, Clock, Completion, Decision, Erase, Erased, KeyId, Lease, Record,
-    Refusal, Renewal, Store, StoreError, Write, decide,
+    Answer, Claim, Claimed, Clock, Completion, Decision, Erase, Erased, ErrorKind, Inspect, KeyId,
+    Lease, Lineage, Record, Refusal, Renewal, Restore, Restored, Store, StoreError, StoreHealth,
+    Write, decide,
 };
 
 pub use self::schema::{Placement, migration_sql};
@@ -58,6 +61,7 @@ pub use self::schema::{Placement, migration_sql};
 use self::known::Known;
 use self::op::{Op, Reply};
 use self::reader::Readers;
+use self::restore::PreparedRecord;
 use self::row::Found;
 use self::settle::Sweep;
 use self::verbs::PreparedClaim;
@@ -91,8 +95,19 @@ pub struct SqliteStore {
 pub struct SqliteOptions {
     path: PathBuf,
     placement: Placement,
+    missing: Missing,
     clock: Arc<dyn Clock>,
     sweep: Sweep,
+}
+
+/// What to do if there is no file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum Missing {
+    /// Make one.
+    #[default]
+    Make,
+    /// Say so: for whoever expects records in it.
+    Refuse,
 }
 
 impl SqliteOptions {
@@ -100,12 +115,19 @@ impl SqliteOptions {
     pub fn new(path: impl AsRef<Path>) -> Self {
         let path = path.as_ref().to_owned();
         let (clock, sweep) = (Arc::new(SystemClock), Sweep::default());
-        Self { path, placement: Placement::Own, clock, sweep }
+        let (placement, missing) = (Placement::default(), Missing::default());
+        Self { path, placement, missing, clock, sweep }
     }
 
     /// Says whose file it is.
     pub fn placement(mut self, placement: Placement) -> Self {
         self.placement = placement;
+        self
+    }
+
+    /// Says what to do if there is no file.
+    pub fn missing(mut self, missing: Missing) -> Self {
+        self.missing = missing;
         self
     }
 
@@ -129,7 +151,12 @@ impl SqliteOptions {
     /// [`Unsuitable`](oncekey_core::ErrorKind::Unsuitable) if the file, its file system or the
     /// SQLite library cannot keep the store's promises; the message says what to change.
     pub fn open(self) -> Result<SqliteStore, StoreError> {
-        let Self { path, placement, clock, sweep } = self;
+        let Self { path, placement, missing, clock, sweep } = self;
+        // A look is not a lock, but the worst that comes of a race is an empty file.
+        if missing == Missing::Refuse && matches!(path.try_exists(), Ok(false)) {
+            let message = "there is no database file: check the path";
+            return Err(StoreError::new(ErrorKind::Unavailable, message));
+        }
         // Resolved once: a link that is turned later, or a change of the working folder, must not
         // lead a second connection to another file.
         let path = schema::resolve(&path);
@@ -248,9 +275,12 @@ impl Store for SqliteStore {
                 Reply::Wrote(write) => return Ok(write),
                 // Once more for every erasure that comes in between.
                 Reply::PiecesGone => {}
-                Reply::Claimed(_) | Reply::Renewed(_) | Reply::Purged(_) | Reply::Erased(_) => {
-                    unreachable!("{WRONG}")
-                }
+                Reply::Claimed(_)
+                | Reply::Renewed(_)
+                | Reply::Purged(_)
+                | Reply::Erased(_)
+                | Reply::Restored(_)
+                | Reply::Inspected(_) => unreachable!("{WRONG}"),
             }
         }
     }
@@ -324,6 +354,36 @@ impl Erase for SqliteStore {
         let op = Op::Erase(*id);
         let Reply::Erased(erased) = self.writer.ask(op).await? else { unreachable!("{WRONG}") };
         Ok(erased)
+    }
+}
+
+/// The lineage is drawn at random when the file is made and lies in the file: a copy of the file has
+/// the same, and so has a backup of it.
+#[async_trait]
+impl Restore for SqliteStore {
+    async fn restore(&self, record: &Record) -> Result<Restored, StoreError> {
+        oncekey_core::restore::check(record)?;
+        self.known.note(&record.id);
+        let op = Op::Restore(Box::new(PreparedRecord::new(record)));
+        let Reply::Restored(restored) = self.writer.ask(op).await? else { unreachable!("{WRONG}") };
+        Ok(restored)
+    }
+
+    async fn lineage(&self) -> Result<Lineage, StoreError> {
+        self.readers.run(restore::lineage).await
+    }
+}
+
+#[async_trait]
+impl Inspect for SqliteStore {
+    async fn inspect(&self) -> Result<StoreHealth, StoreError> {
+        let Reply::Inspected(settings) = self.writer.ask(Op::Inspect).await? else {
+            unreachable!("{WRONG}")
+        };
+        let (readers, now) = (self.readers.clone(), self.clock.now());
+        // Looking at a disk may block.
+        let look = move |_: &_| Ok(inspect::health(&readers, &settings, now));
+        self.readers.run(look).await
     }
 }
 

@@ -30,18 +30,8 @@ const NETWORK: [(u64, &str); 14] = [
 pub(super) fn check(path: &Path) -> Result<(), StoreError> {
     use oncekey_core::ErrorKind;
 
-    let folder = match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        Some(_) | None => Path::new("."),
-    };
-    let Ok(file_system) = rustix::fs::statfs(folder) else {
-        // The folder cannot be looked at; opening the file will say why in better words.
-        return Ok(());
-    };
-    // The kernel's number is signed and of another width on some machines; its low half is what
-    // the list above holds.
-    let magic = u64::try_from(i128::from(file_system.f_type) & 0xffff_ffff).unwrap_or(0);
-    match name_of(magic) {
+    // A folder that cannot be looked at passes: opening the file will say why in better words.
+    match magic_of(path).and_then(name_of) {
         None => Ok(()),
         Some(name) => Err(StoreError::new(
             ErrorKind::Unsuitable,
@@ -51,6 +41,50 @@ pub(super) fn check(path: &Path) -> Result<(), StoreError> {
             ),
         )),
     }
+}
+
+/// What a file system that is here keeps through a loss of power, as far as its name tells.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Keeps {
+    /// What was synced.
+    Synced(&'static str),
+    /// Nothing: it is in memory.
+    Nothing(&'static str),
+    /// It is not known here, and no network file system.
+    Perhaps,
+}
+
+/// Which file system holds the file.
+#[cfg(target_os = "linux")]
+pub(super) fn keeps(path: &Path) -> Keeps {
+    match magic_of(path) {
+        Some(0xef53) => Keeps::Synced("ext4"),
+        Some(0x5846_5342) => Keeps::Synced("XFS"),
+        Some(0x9123_683e) => Keeps::Synced("Btrfs"),
+        Some(0x2fc1_2fc1) => Keeps::Synced("ZFS"),
+        Some(0x0102_1994) => Keeps::Nothing("tmpfs"),
+        Some(0x8584_58f6) => Keeps::Nothing("ramfs"),
+        Some(_) | None => Keeps::Perhaps,
+    }
+}
+
+/// The same where nobody can be asked.
+#[cfg(not(target_os = "linux"))]
+pub(super) fn keeps(_path: &Path) -> Keeps {
+    Keeps::Perhaps
+}
+
+/// The number of the file system of the folder that holds, or will hold, the file.
+#[cfg(target_os = "linux")]
+fn magic_of(path: &Path) -> Option<u64> {
+    let folder = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        Some(_) | None => Path::new("."),
+    };
+    let file_system = rustix::fs::statfs(folder).ok()?;
+    // The kernel's number is signed and of another width on some machines; its low half is what
+    // the list above holds.
+    u64::try_from(i128::from(file_system.f_type) & 0xffff_ffff).ok()
 }
 
 /// Other systems have no cheap way to ask; the documentation says it instead.

@@ -5,10 +5,12 @@ use std::time::Duration;
 use bytes::Bytes;
 use oncekey_core::saved::Outcome;
 use oncekey_core::store::Purged;
-use oncekey_core::{Claimed, Erased, KeyId, Lease, Renewal, Timestamp, Write};
+use oncekey_core::{Claimed, Erased, KeyId, Lease, Renewal, Restored, StateKind, Timestamp, Write};
 use rusqlite::Connection;
 
 use super::error::Failure;
+use super::inspect::{self, Settings};
+use super::restore::{self, PreparedRecord};
 use super::settle::Ledger;
 use super::verbs::{self, Completed, PreparedClaim};
 use super::{erase, purge};
@@ -26,6 +28,8 @@ pub(super) enum Op {
     Unknown(Lease),
     Purge(usize),
     Erase(KeyId),
+    Restore(Box<PreparedRecord>),
+    Inspect,
 }
 
 /// What it gets.
@@ -38,6 +42,8 @@ pub(super) enum Reply {
     PiecesGone,
     Purged(Purged),
     Erased(Erased),
+    Restored(Restored),
+    Inspected(Settings),
 }
 
 impl Op {
@@ -68,6 +74,10 @@ impl Op {
             Self::Unknown(lease) => verbs::unknown(connection, lease, now).map(Reply::Wrote),
             Self::Purge(limit) => purge::purge(connection, *limit, ledger, now).map(Reply::Purged),
             Self::Erase(id) => erase::erase(connection, id, ledger, now).map(Reply::Erased),
+            Self::Restore(prepared) => {
+                restore::restore(connection, prepared, ledger).map(Reply::Restored)
+            }
+            Self::Inspect => inspect::settings(connection).map(Reply::Inspected),
         }
     }
 
@@ -80,7 +90,9 @@ impl Op {
             | Self::Send(_)
             | Self::Release(_)
             | Self::Unknown(_)
-            | Self::Erase(_) => 0,
+            | Self::Erase(_)
+            | Self::Inspect => 0,
+            Self::Restore(prepared) => prepared.size(),
             Self::Renew(leases, _) => leases.len(),
             Self::Purge(limit) => *limit,
         }
@@ -93,6 +105,11 @@ impl Op {
                 Self::Complete(lease, _) | Self::Release(lease) | Self::Unknown(lease),
                 Reply::Wrote(Write::Applied),
             ) => Some(lease.id),
+            (Self::Restore(prepared), Reply::Restored(Restored::Written))
+                if prepared.record.state.kind() != StateKind::Running =>
+            {
+                Some(prepared.record.id)
+            }
             _ => None,
         }
     }

@@ -78,6 +78,16 @@ impl Readers {
             .map_err(|_| super::error::closed())?
     }
 
+    /// The file.
+    pub(super) fn path(&self) -> &Path {
+        &self.0.path
+    }
+
+    /// Its log.
+    pub(super) fn log(&self) -> &Path {
+        self.0.place.log()
+    }
+
     /// How often other connections have changed the file, as this connection sees it.
     pub(super) fn data_version(&self) -> Result<i64, StoreError> {
         let connection = lock(&self.0.connections[0]);

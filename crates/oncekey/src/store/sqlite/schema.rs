@@ -27,15 +27,42 @@ pub(super) const CHECKPOINT_AT: i64 = 8_000;
 /// "once" in ASCII, in the file's header, so that `file` and we can tell whose file it is.
 const APPLICATION_ID: i64 = 0x6f6e_6365;
 
+/// A change of the tables.
+struct Migration {
+    version: i64,
+    name: &'static str,
+    /// The oldest version whose code still works on the tables as this one leaves them. A change
+    /// that only adds keeps the number of the one before it: then processes of the last release and
+    /// of this one can use the file at the same time, and a release can be rolled back.
+    serves: i64,
+    statements: &'static str,
+}
+
 /// Every change of the tables, in order. Never edited after a release, only added to.
-const MIGRATIONS: [(i64, &str, &str); 1] =
-    [(1, "records", include_str!("../../../migrations/sqlite/0001_records.sql"))];
+const MIGRATIONS: [Migration; 2] = [
+    Migration {
+        version: 1,
+        name: "records",
+        serves: 1,
+        statements: include_str!("../../../migrations/sqlite/0001_records.sql"),
+    },
+    Migration {
+        version: 2,
+        name: "epoch",
+        serves: 1,
+        statements: include_str!("../../../migrations/sqlite/0002_epoch.sql"),
+    },
+];
+
+/// The newest version of the tables that this code knows.
+pub(super) const NEWEST: i64 = MIGRATIONS[MIGRATIONS.len() - 1].version;
 
 const CREATE_LEDGER: &str = "
     CREATE TABLE IF NOT EXISTS oncekey_migrations (
         version INTEGER PRIMARY KEY,
         name    TEXT    NOT NULL,
-        applied INTEGER NOT NULL
+        applied INTEGER NOT NULL,
+        serves  INTEGER NOT NULL
     ) STRICT";
 
 /// Whose file it is.
@@ -98,7 +125,7 @@ fn open_with(
     check_owner(&connection, placement)?;
     set_up_writer(&connection).map_err(from_sqlite)?;
     check_pragmas(&connection)?;
-    migrate(&mut connection, placement, now)?;
+    migrate(&mut connection, &MIGRATIONS, placement, now)?;
     Ok(connection)
 }
 
@@ -119,11 +146,11 @@ pub(super) fn open_reader(path: &Path) -> Result<Connection, StoreError> {
 #[must_use]
 pub fn migration_sql() -> String {
     let mut sql = format!("{};\n", CREATE_LEDGER.trim());
-    for (version, name, statements) in MIGRATIONS {
+    for Migration { version, name, serves, statements } in &MIGRATIONS {
         sql.push_str(&format!("\n-- {version}: {name}\n{statements}"));
         sql.push_str(&format!(
-            "INSERT INTO oncekey_migrations (version, name, applied) \
-             VALUES ({version}, '{name}', unixepoch() * 1000000);\n"
+            "INSERT INTO oncekey_migrations (version, name, applied, serves) \
+             VALUES ({version}, '{name}', unixepoch() * 1000000, {serves});\n"
         ));
     }
     sql
@@ -166,19 +193,23 @@ fn check_owner(connection: &Connection, placement: Placement) -> Result<(), Stor
                 .to_owned(),
         ));
     }
-    if ours > 0 { applied(connection).map(drop) } else { Ok(()) }
+    if ours > 0 { applied(connection, NEWEST).map(drop) } else { Ok(()) }
 }
 
-/// The newest migration that the file has, if this version knows it.
-fn applied(connection: &Connection) -> Result<i64, StoreError> {
-    let applied: i64 = connection
-        .query_row("SELECT coalesce(max(version), 0) FROM oncekey_migrations", [], |row| row.get(0))
+/// The newest migration that the file has, if code that knows the migrations up to `known` works on
+/// its tables. A newer one need not matter: it says itself whom it serves.
+pub(super) fn applied(connection: &Connection, known: i64) -> Result<i64, StoreError> {
+    let (applied, serves): (i64, i64) = connection
+        .query_row(
+            "SELECT coalesce(max(version), 0), coalesce(max(serves), 0) FROM oncekey_migrations",
+            [],
+            |row| Ok((row.get(0)?, row.get(1)?)),
+        )
         .map_err(from_sqlite)?;
-    let newest = MIGRATIONS.last().map_or(0, |(version, ..)| *version);
-    if applied > newest {
+    if serves > known {
         return Err(unsuitable(format!(
-            "the database file has tables of version {applied}, this version of oncekey knows \
-             {newest}: upgrade oncekey"
+            "the database file has tables of version {applied}, which need a version of oncekey \
+             that knows {serves}; this one knows {known}: upgrade oncekey"
         )));
     }
     Ok(applied)
@@ -236,11 +267,7 @@ fn keep_statements(connection: &Connection) -> rusqlite::Result<()> {
 
 /// Reads the settings back. SQLite does not report a pragma that it could not follow.
 fn check_pragmas(connection: &Connection) -> Result<(), StoreError> {
-    let read = |name: &str| -> Result<String, StoreError> {
-        // As text, whatever its type: one pragma answers with a word, the other with a number.
-        let text = format!("SELECT CAST({name} AS TEXT) FROM pragma_{name}");
-        connection.query_row(&text, [], |row| row.get(0)).map_err(from_sqlite)
-    };
+    let read = |name: &str| setting(connection, name).map_err(from_sqlite);
     let journal = read("journal_mode")?;
     if journal != "wal" {
         return Err(unsuitable(format!(
@@ -259,10 +286,18 @@ fn check_pragmas(connection: &Connection) -> Result<(), StoreError> {
     Ok(())
 }
 
+/// How a connection is set up, in one respect. As text, whatever its type: one pragma answers with
+/// a word, the other with a number.
+pub(super) fn setting(connection: &Connection, name: &str) -> rusqlite::Result<String> {
+    let text = format!("SELECT CAST({name} AS TEXT) FROM pragma_{name}");
+    connection.query_row(&text, [], |row| row.get(0))
+}
+
 /// Brings the tables up to date in one transaction. Two processes that start together are safe:
 /// the second finds the work done.
 fn migrate(
     connection: &mut Connection,
+    migrations: &[Migration],
     placement: Placement,
     now: Timestamp,
 ) -> Result<(), StoreError> {
@@ -270,13 +305,16 @@ fn migrate(
         .transaction_with_behavior(TransactionBehavior::Immediate)
         .map_err(from_sqlite)?;
     transaction.execute_batch(CREATE_LEDGER).map_err(from_sqlite)?;
-    let applied = applied(&transaction)?;
-    for (version, name, statements) in MIGRATIONS.iter().filter(|(v, ..)| *v > applied) {
+    let known = migrations.last().map_or(0, |newest| newest.version);
+    let applied = applied(&transaction, known)?;
+    for migration in migrations.iter().filter(|migration| migration.version > applied) {
+        let Migration { version, name, serves, statements } = migration;
         transaction.execute_batch(statements).map_err(from_sqlite)?;
         transaction
             .execute(
-                "INSERT INTO oncekey_migrations (version, name, applied) VALUES (?1, ?2, ?3)",
-                params![version, name, now.micros()],
+                "INSERT INTO oncekey_migrations (version, name, applied, serves)
+                 VALUES (?1, ?2, ?3, ?4)",
+                params![version, name, now.micros(), serves],
             )
             .map_err(from_sqlite)?;
     }
@@ -333,6 +371,34 @@ mod tests {
         let applied: i64 = connection
             .query_row("SELECT count(*) FROM oncekey_migrations", [], |row| row.get(0))
             .unwrap();
-        assert_eq!(applied, 1);
+        assert_eq!(applied, NEWEST);
+    }
+
+    /// I36: the release before this one and this one share a file, whoever opens it first; and a
+    /// change that the older one cannot work with keeps it out.
+    #[test]
+    fn a_file_serves_the_versions_that_its_migrations_say() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("oncekey.db");
+        let (now, own) = (Timestamp::default(), Placement::Own);
+        let mut older = Connection::open(&path).unwrap();
+        migrate(&mut older, &MIGRATIONS[..1], own, now).unwrap();
+        let newer = open_writer(&path, own, now).unwrap();
+        assert_eq!(applied(&newer, NEWEST).unwrap(), NEWEST);
+        // The older one starts again, after the newer one has added its table.
+        migrate(&mut older, &MIGRATIONS[..1], own, now).unwrap();
+        let epochs = "SELECT count(*) FROM oncekey_epoch";
+        assert_eq!(newer.query_row(epochs, [], |row| row.get::<_, i64>(0)).unwrap(), 1);
+        let breaking = Migration {
+            version: NEWEST + 1,
+            name: "breaking",
+            serves: NEWEST + 1,
+            statements: "CREATE TABLE oncekey_more (id INTEGER PRIMARY KEY)",
+        };
+        let [first, second] = MIGRATIONS;
+        migrate(&mut older, &[first, second, breaking], own, now).unwrap();
+        let error = open_writer(&path, own, now).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unsuitable);
+        assert!(error.to_string().contains("upgrade"), "{error}");
     }
 }

@@ -10,7 +10,7 @@ use oncekey_core::store::Times;
 use oncekey_core::{
     Claim, Claimed, Grant, KeyId, Lease, Refusal, Renewal, Sent, State, StateKind, Timestamp, Write,
 };
-use rusqlite::{Connection, OptionalExtension, params};
+use rusqlite::{Connection, OptionalExtension, ToSql, params};
 
 use super::error::Failure;
 use super::purge;
@@ -37,12 +37,12 @@ const STANDING: &str = "
     LEFT JOIN oncekey_answers AS a ON a.record = r.id
     WHERE r.key_id = ?2";
 
-const CLAIM_NEW: &str = "
+const PUT_NEW: &str = "
     INSERT INTO oncekey_records (key_id, format, state, fence, owner, class, sent, at, created,
         fingerprint_version, fingerprint, seal, places, key, scope, route, request)
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17)";
 
-const CLAIM_OVER: &str = "
+const PUT_OVER: &str = "
     UPDATE oncekey_records SET format = ?2, state = ?3, fence = ?4, owner = ?5, class = ?6,
         sent = ?7, at = ?8, created = ?9, fingerprint_version = ?10, fingerprint = ?11, seal = ?12,
         places = ?13, key = ?14, scope = ?15, route = ?16, request = ?17
@@ -53,12 +53,12 @@ const RENEW: &str = "UPDATE oncekey_records SET at = ?2 WHERE id = ?1";
 const SEND: &str = "UPDATE oncekey_records SET sent = ?2 WHERE id = ?1";
 const SET_STATE: &str = "UPDATE oncekey_records SET state = ?2, at = ?3 WHERE id = ?1";
 
-const COMPLETE: &str = "
+pub(super) const COMPLETE: &str = "
     INSERT INTO oncekey_answers (record, expires, forget, due, status, not_kept, outcome, seal,
         headers, pieces, body)
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)";
 
-const PUT_PIECE: &str = "
+pub(super) const PUT_PIECE: &str = "
     INSERT INTO oncekey_pieces (record, outcome, part, bytes) VALUES (?1, ?2, ?3, ?4)
     ON CONFLICT (record, outcome, part) DO UPDATE SET bytes = excluded.bytes";
 
@@ -153,19 +153,32 @@ fn grant_anew(
         claim.origin.route.as_bytes(),
         claim.origin.request.as_bytes(),
     ];
-    if let Some(Found { row, .. }) = found {
-        let columns = [columns, params![row]].concat();
-        connection.prepare_cached(CLAIM_OVER)?.execute(&*columns)?;
-        // Whatever an earlier generation or attempt has left behind.
-        purge::forget_answer(connection, row)?;
-    } else {
-        connection.prepare_cached(CLAIM_NEW)?.execute(columns)?;
-        let row = connection.last_insert_rowid();
-        connection.prepare_cached(REMEMBER)?.execute([row::hash_of(&claim.id), row])?;
-        ledger.fresh += 1;
-    }
+    put(connection, columns, &claim.id, found.map(|found| found.row), ledger)?;
     ledger.fence = fence.number();
     Ok(lease)
+}
+
+/// Writes the columns of a record, over the row that was found if there is one, and says which row
+/// it has.
+pub(super) fn put(
+    connection: &Connection,
+    columns: &[&dyn ToSql],
+    id: &KeyId,
+    over: Option<i64>,
+    ledger: &mut Ledger,
+) -> Result<i64, Failure> {
+    if let Some(row) = over {
+        let columns = [columns, params![row]].concat();
+        connection.prepare_cached(PUT_OVER)?.execute(&*columns)?;
+        // Whatever an earlier generation or attempt has left behind.
+        purge::forget_answer(connection, row)?;
+        return Ok(row);
+    }
+    connection.prepare_cached(PUT_NEW)?.execute(columns)?;
+    let row = connection.last_insert_rowid();
+    connection.prepare_cached(REMEMBER)?.execute([row::hash_of(id), row])?;
+    ledger.fresh += 1;
+    Ok(row)
 }
 
 pub(super) fn renew(
@@ -327,16 +340,24 @@ pub(super) fn judged(
     lease: &Lease,
     act: Act,
 ) -> Result<(Judgement, i64), Failure> {
-    let standing: Option<(i64, Standing)> = connection
+    let found = standing(connection, &lease.id)?;
+    let row = found.map_or(0, |(row, _)| row);
+    Ok((judge(found.map(|(_, standing)| standing), lease, act), row))
+}
+
+/// The record as it stands, without the rest of it, and its row.
+pub(super) fn standing(
+    connection: &Connection,
+    id: &KeyId,
+) -> Result<Option<(i64, Standing)>, Failure> {
+    connection
         .prepare_cached(STANDING)?
-        .query_row(params![row::hash_of(&lease.id), lease.id.as_bytes()], |found| {
+        .query_row(params![row::hash_of(id), id.as_bytes()], |found| {
             Ok((found.get(0)?, row::standing(found, 1)))
         })
         .optional()?
-        .map(|(row, standing)| Ok::<_, Failure>((row, standing?)))
-        .transpose()?;
-    let row = standing.map_or(0, |(row, _)| row);
-    Ok((judge(standing.map(|(_, standing)| standing), lease, act), row))
+        .map(|(row, standing)| Ok((row, standing?)))
+        .transpose()
 }
 
 fn get_statement() -> &'static str {

@@ -53,7 +53,7 @@ const LOOK_EVERY: usize = 1_000;
 #[derive(Debug)]
 pub(super) struct Writer {
     queue: Option<Entrance<Job>>,
-    /// Claims, purges and erasures queue here …
+    /// Claims, and what nobody's attempt depends on, queue here …
     claims: Arc<Semaphore>,
     /// … and everything that ends or keeps an attempt here, so that a storm of claims can never
     /// keep renewals and completions out.
@@ -137,7 +137,9 @@ impl Writer {
     /// Dropped before the operation is queued, nothing happens; dropped later, it happens anyway.
     pub(super) async fn ask(&self, op: Op) -> Result<Reply, StoreError> {
         let lane = match op {
-            Op::Claim(_) | Op::Purge(_) | Op::Erase(_) => &self.claims,
+            Op::Claim(_) | Op::Purge(_) | Op::Erase(_) | Op::Restore(_) | Op::Inspect => {
+                &self.claims
+            }
             Op::Renew(..)
             | Op::Send(_)
             | Op::Piece { .. }

@@ -87,7 +87,9 @@ async fn five_leases(path: &Path) -> Vec<Lease> {
             | Reply::Wrote(_)
             | Reply::PiecesGone
             | Reply::Purged(_)
-            | Reply::Erased(_)) => panic!("a fresh key is granted: {other:?}"),
+            | Reply::Erased(_)
+            | Reply::Restored(_)
+            | Reply::Inspected(_)) => panic!("a fresh key is granted: {other:?}"),
         }
     }
     leases
@@ -141,7 +143,9 @@ async fn a_commit_that_failed_but_took_effect_is_recognised_by_the_owner_tokens(
         | Reply::Wrote(_)
         | Reply::PiecesGone
         | Reply::Purged(_)
-        | Reply::Erased(_)) => panic!("the claim is there and must be recognised: {other:?}"),
+        | Reply::Erased(_)
+        | Reply::Restored(_)
+        | Reply::Inspected(_)) => panic!("the claim is there and must be recognised: {other:?}"),
     }
     for reply in replies {
         assert!(matches!(reply, Ok(Reply::Wrote(Write::Applied))), "{reply:?}");

@@ -1,0 +1,110 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use clap::error::ErrorKind;
+use clap::{Args, Parser, Subcommand};
+
+use crate::exit::{self, Exit};
+
+/// Makes any HTTP API safe to retry.
+#[derive(Debug, Parser)]
+#[command(name = "oncekey", version, about, long_about = None)]
+#[command(after_help = crate::STATUS)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Option<Command>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Look after stores: copy, check, migrate
+    Store {
+        #[command(subcommand)]
+        command: StoreCommand,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum StoreCommand {
+    /// Copy every record from one store to another
+    #[command(after_help = COPY_HELP)]
+    Copy(CopyArgs),
+    /// Say how a store is set up, and what is wrong with it
+    Check {
+        /// The store, such as sqlite://oncekey.db
+        #[arg(env = "ONCEKEY_STORE", hide_env_values = true)]
+        url: String,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Bring the tables of a store up to date
+    Migrate {
+        /// The store, such as sqlite://oncekey.db
+        #[arg(env = "ONCEKEY_STORE", hide_env_values = true)]
+        url: String,
+        /// Print the statements that make the tables, and change nothing
+        #[arg(long)]
+        print: bool,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CopyArgs {
+    /// The store to copy from; it must be there
+    #[arg(long, value_name = "URL", env = "ONCEKEY_COPY_FROM", hide_env_values = true)]
+    pub(crate) from: String,
+    /// The store to copy to; it is made if it is not there
+    #[arg(long, value_name = "URL", env = "ONCEKEY_COPY_TO", hide_env_values = true)]
+    pub(crate) to: String,
+    /// Read every record back and compare it, instead of one in sixty-four
+    #[arg(long)]
+    pub(crate) verify: bool,
+    /// The last copy before the switch: everything, and only if nobody uses the store that is
+    /// copied from. Without it only what has ended is copied
+    #[arg(long = "final")]
+    pub(crate) is_final: bool,
+    /// Keep the place in this file, and go on there if it exists
+    #[arg(long, value_name = "FILE")]
+    pub(crate) resume: Option<PathBuf>,
+    /// How many records to copy at once
+    #[arg(long, value_name = "RECORDS", default_value_t = 32,
+          value_parser = clap::value_parser!(u16).range(1..=1_024))]
+    pub(crate) at_once: u16,
+    /// Print the result as JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+const COPY_HELP: &str = "\
+Examples:
+  oncekey store copy --from sqlite://oncekey.db --to sqlite:///mnt/big/oncekey.db
+  oncekey store copy --from sqlite://a.db --to sqlite://b.db --resume copy.json
+  oncekey store copy --from sqlite://a.db --to sqlite://b.db --final --verify
+
+A copy may be stopped, killed and run again: what the target holds and is newer stays. The
+environment variables keep passwords off the command line, where everybody on the machine can
+read them.";
+
+/// Reads the command line. Help and version are ends, too.
+pub(crate) fn parse() -> Result<Cli, Exit> {
+    Cli::try_parse().map_err(|error| match error.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
+            // Nobody has read the answer: a script that relies on it must notice.
+            Exit::silent(if error.print().is_err() { exit::FAILURE } else { 0 })
+        }
+        _ => Exit::verbatim(exit::USAGE, without_urls(error.render().to_string())),
+    })
+}
+
+/// The text without the passwords of the command line, which clap repeats when it complains.
+fn without_urls(mut text: String) -> String {
+    for argument in std::env::args().filter(|argument| argument.contains('@')) {
+        let url = argument.split_once('=').map_or(argument.as_str(), |(option, value)| {
+            if option.starts_with('-') { value } else { argument.as_str() }
+        });
+        text = text.replace(url, &oncekey::store::shown(url));
+    }
+    text
+}

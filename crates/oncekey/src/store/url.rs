@@ -1,0 +1,246 @@
+//! The URL of a store: which kind it is, where it is, and how it is set up.
+//!
+//! A URL may hold a password. No error and no `Debug` here shows more of it than its scheme and the
+//! names of its settings.
+
+use std::fmt;
+
+use oncekey_core::{ErrorKind, StoreError};
+
+/// A URL, taken apart.
+pub(super) struct Address<'u> {
+    /// Which kind of store.
+    pub(super) scheme: Scheme,
+    /// What follows the scheme and the two slashes, up to the settings.
+    pub(super) place: &'u str,
+    /// What follows the question mark.
+    pub(super) settings: Settings,
+}
+
+/// The kinds of stores that a URL can name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Scheme {
+    Dynamodb,
+    Memory,
+    Mysql,
+    Postgres,
+    Redis,
+    Sqlite,
+}
+
+/// The settings of a URL, each to be taken once.
+pub(super) struct Settings(Vec<(String, String)>);
+
+const FORMS: &str =
+    "sqlite://file, postgres://…, mysql://…, redis://…, dynamodb://table or memory:";
+
+impl<'u> Address<'u> {
+    pub(super) fn parse(url: &'u str) -> Result<Self, StoreError> {
+        let Some((scheme, rest)) = url.split_once(':') else {
+            return Err(rejected(format!(
+                "the URL of a store begins with its kind: write {FORMS} (a file is sqlite://file)"
+            )));
+        };
+        let rest_is_path = rest.starts_with("//");
+        let Some(scheme) = Scheme::from_name(scheme) else {
+            // Only what is surely a scheme is repeated: it might be a user with a password.
+            let what = if rest_is_path { format!(" `{scheme}`") } else { String::new() };
+            return Err(rejected(format!("there is no kind of store{what}: write {FORMS}")));
+        };
+        let rest = rest.strip_prefix("//").unwrap_or(rest);
+        let (place, query) = rest.split_once('?').unwrap_or((rest, ""));
+        Ok(Self { scheme, place, settings: Settings::parse(query)? })
+    }
+
+    /// The place as a path in a file system.
+    pub(super) fn path(&self) -> Result<std::path::PathBuf, StoreError> {
+        let path = decode(self.place)?;
+        if path.is_empty() {
+            return Err(rejected(
+                "the URL names no file: write sqlite://oncekey.db for a file in the working \
+                 folder, sqlite:///var/lib/oncekey.db for any other"
+                    .to_owned(),
+            ));
+        }
+        Ok(path.into())
+    }
+}
+
+impl Scheme {
+    fn from_name(name: &str) -> Option<Self> {
+        match name {
+            "dynamodb" => Some(Self::Dynamodb),
+            "memory" => Some(Self::Memory),
+            "mysql" | "mariadb" => Some(Self::Mysql),
+            "postgres" | "postgresql" => Some(Self::Postgres),
+            "redis" | "rediss" | "valkey" | "valkeys" => Some(Self::Redis),
+            "sqlite" => Some(Self::Sqlite),
+            _ => None,
+        }
+    }
+
+    /// The word for it in metrics, and the Cargo feature that brings it.
+    pub(super) const fn label(self) -> &'static str {
+        match self {
+            Self::Dynamodb => "dynamodb",
+            Self::Memory => "memory",
+            Self::Mysql => "mysql",
+            Self::Postgres => "postgres",
+            Self::Redis => "redis",
+            Self::Sqlite => "sqlite",
+        }
+    }
+
+    /// The program was built without this store.
+    pub(super) fn left_out(self) -> StoreError {
+        let feature = self.label();
+        StoreError::new(
+            ErrorKind::Unsuitable,
+            format!(
+                "this program was built without the {feature} store: build it with the Cargo \
+                 feature `{feature}` of oncekey"
+            ),
+        )
+    }
+}
+
+impl Settings {
+    fn parse(query: &str) -> Result<Self, StoreError> {
+        let pairs = query.split('&').filter(|pair| !pair.is_empty()).map(|pair| {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            Ok((decode(name)?, decode(value)?))
+        });
+        pairs.collect::<Result<_, StoreError>>().map(Self)
+    }
+
+    /// Takes a setting out. Given twice, the URL is refused: nobody knows which one is meant.
+    pub(super) fn take(&mut self, name: &str) -> Result<Option<String>, StoreError> {
+        let mut values = self.0.extract_if(.., |(given, _)| given == name).map(|(_, value)| value);
+        let value = values.next();
+        if values.next().is_some() {
+            return Err(rejected(format!("the setting `{name}` is given twice")));
+        }
+        Ok(value)
+    }
+
+    /// Refuses what nobody has taken.
+    pub(super) fn finish(self, known: &[&str]) -> Result<(), StoreError> {
+        let Some((name, _)) = self.0.first() else { return Ok(()) };
+        let known = match known {
+            [] => "it has none".to_owned(),
+            names => format!("it has {}", names.join(", ")),
+        };
+        // A name may be part of a password with an `&` in it.
+        let is_word = name.len() <= 32 && name.bytes().all(|b| b.is_ascii_lowercase() || b == b'_');
+        let shown = if is_word { format!(" `{name}`") } else { String::new() };
+        Err(rejected(format!("this store has no setting{shown}: {known}")))
+    }
+}
+
+/// The URL without its password and its settings, to be shown to people.
+#[must_use]
+pub fn shown(url: &str) -> String {
+    let Some((scheme, rest)) = url.split_once(':') else { return "a store".to_owned() };
+    let Some(scheme) = Scheme::from_name(scheme) else { return "a store".to_owned() };
+    let label = scheme.label();
+    let rest = rest.strip_prefix("//").unwrap_or(rest);
+    let place = match scheme {
+        Scheme::Memory => return "memory:".to_owned(),
+        Scheme::Sqlite => rest,
+        // The last one: a password that was not encoded may have others in it.
+        Scheme::Dynamodb | Scheme::Mysql | Scheme::Postgres | Scheme::Redis => {
+            rest.rsplit_once('@').map_or(rest, |(_, place)| place)
+        }
+    };
+    let place = place.split_once('?').map_or(place, |(place, _)| place);
+    format!("{label}://{place}")
+}
+
+pub(super) fn rejected(message: String) -> StoreError {
+    StoreError::new(ErrorKind::Rejected, message)
+}
+
+/// Decodes percent-encoding (RFC 3986, section 2.1). A sign that begins none is refused: it is
+/// more likely a password that was not encoded than meant.
+fn decode(text: &str) -> Result<String, StoreError> {
+    let wrong = || rejected("the URL has a `%` that begins no code: write it as %25".to_owned());
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((byte, after)) = rest.split_first() {
+        (bytes, rest) = match (byte, after) {
+            (b'%', [high, low, after @ ..]) => {
+                let digit = |digit: &u8| char::from(*digit).to_digit(16);
+                let (high, low) = digit(high).zip(digit(low)).ok_or_else(wrong)?;
+                bytes.push(u8::try_from(high * 16 + low).map_err(|_| wrong())?);
+                (bytes, after)
+            }
+            (b'%', _) => return Err(wrong()),
+            (byte, after) => {
+                bytes.push(*byte);
+                (bytes, after)
+            }
+        };
+    }
+    String::from_utf8(bytes).map_err(|_| rejected("the URL is not UTF-8".to_owned()))
+}
+
+impl fmt::Debug for Settings {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_list().entries(self.0.iter().map(|(name, _)| name)).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_is_taken_apart() {
+        let mut address =
+            Address::parse("sqlite://data/my%20keys.db?placement=shared&x=1").unwrap();
+        assert_eq!(address.scheme, Scheme::Sqlite);
+        assert_eq!(address.path().unwrap().to_str(), Some("data/my keys.db"));
+        assert_eq!(address.settings.take("placement").unwrap().as_deref(), Some("shared"));
+        assert_eq!(address.settings.take("placement").unwrap(), None);
+        let error = address.settings.finish(&["placement"]).unwrap_err().to_string();
+        assert!(error.contains("`x`") && error.contains("it has placement"), "{error}");
+        for (url, path) in [
+            ("sqlite:oncekey.db", "oncekey.db"),
+            ("sqlite:///var/lib/o.db", "/var/lib/o.db"),
+            ("sqlite://./a:b@c.db", "./a:b@c.db"),
+        ] {
+            let address = Address::parse(url).unwrap();
+            assert_eq!(address.path().unwrap().to_str(), Some(path));
+        }
+    }
+
+    /// I52: whatever is wrong with a URL, its password is not in the error.
+    #[test]
+    fn no_error_and_no_display_shows_a_password() {
+        let urls = [
+            "hunter2:x@host/db",
+            "postgres://user:hunter2@host/db?hunter2=1&hunter2=2",
+            "postgres://user:hunter2/x@host/db",
+            "postgres://user:hunter2?x@host/db",
+            "postgres://user:hunter2%zz@host/db?p=%",
+            "hunter2",
+            "user:hunter2@localhost",
+            "mysql://u:p@ss?hunter2&Hunter2@host/db",
+        ];
+        for url in urls {
+            let said = match Address::parse(url) {
+                Err(error) => error.to_string(),
+                Ok(mut address) => {
+                    let taken = address.settings.take("hunter2").map(drop);
+                    let finished = Address::parse(url).unwrap().settings.finish(&[]);
+                    format!("{taken:?} {:?}", finished.map_err(|error| error.to_string()))
+                }
+            };
+            let named = url.contains("?hunter2=1");
+            assert!(named || !said.to_lowercase().contains("hunter2"), "{url}: {said}");
+            assert!(!shown(url).to_lowercase().contains("hunter2"), "{url}: {}", shown(url));
+        }
+        assert_eq!(shown("postgres://u:p@host:5432/db?x=1"), "postgres://host:5432/db");
+        assert_eq!(shown("sqlite:///a@b.db?placement=own"), "sqlite:///a@b.db");
+    }
+}
