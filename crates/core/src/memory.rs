@@ -34,7 +34,8 @@ pub struct MemoryStore {
 
 #[derive(Debug, Default)]
 struct Table {
-    records: HashMap<KeyId, Record>,
+    /// In boxes, so that a growing map moves pointers and not records.
+    records: HashMap<KeyId, Box<Record>>,
     /// When something is to be done about a finished record, so that a purge looks at nothing
     /// else.
     due: BTreeSet<(Timestamp, KeyId)>,
@@ -66,7 +67,7 @@ impl MemoryStore {
     fn write(&self, lease: &Lease, act: Act, change: impl FnOnce(&mut Table, Timestamp)) -> Write {
         let mut table = self.table();
         let now = self.clock.now();
-        match judge(table.records.get(&lease.id).map(Standing::from), lease, act) {
+        match judge(table.get(&lease.id).map(Standing::from), lease, act) {
             Judgement::Apply => change(&mut table, now),
             Judgement::Already => {}
             Judgement::Fenced => return Write::Fenced,
@@ -81,7 +82,7 @@ impl Store for MemoryStore {
         claim.check()?;
         let mut table = self.table();
         let now = self.clock.now();
-        let found = table.records.get(&claim.id);
+        let found = table.get(&claim.id);
         match (decide(found, claim, now), found) {
             (Decision::Refuse(refusal), Some(record)) => {
                 Ok(Claimed::Lost { refusal, record: Box::new(record.clone()), now })
@@ -105,7 +106,7 @@ impl Store for MemoryStore {
         let now = self.clock.now();
         let mut renewals = Vec::with_capacity(leases.len());
         for lease in leases {
-            let standing = table.records.get(&lease.id).map(Standing::from);
+            let standing = table.get(&lease.id).map(Standing::from);
             renewals.push(match judge(standing, lease, Act::Renew) {
                 Judgement::Apply | Judgement::Already => {
                     Renewal::Until(table.extend(*lease, now.after(span)).until)
@@ -119,7 +120,7 @@ impl Store for MemoryStore {
     async fn send(&self, lease: &Lease) -> Result<Write, StoreError> {
         Ok(self.write(lease, Act::Send, |table, _| {
             if let Some(Record { state: State::Running { sent, .. }, .. }) =
-                table.records.get_mut(&lease.id)
+                table.get_mut(&lease.id)
             {
                 *sent = Sent::Yes;
             }
@@ -157,7 +158,7 @@ impl Store for MemoryStore {
     async fn get(&self, id: &KeyId) -> Result<Option<Record>, StoreError> {
         let table = self.table();
         let now = self.clock.now();
-        Ok(table.records.get(id).filter(|record| !is_forgotten(record, now)).cloned())
+        Ok(table.get(id).filter(|record| !is_forgotten(record, now)).cloned())
     }
 
     async fn purge(&self, limit: usize) -> Result<Purged, StoreError> {
@@ -169,7 +170,7 @@ impl Store for MemoryStore {
             && moment <= now
         {
             table.due.remove(&(moment, id));
-            if table.records.get(&id).is_some_and(|record| is_forgotten(record, now)) {
+            if table.get(&id).is_some_and(|record| is_forgotten(record, now)) {
                 table.records.remove(&id);
                 purged.forgotten += 1;
             } else {
@@ -188,8 +189,7 @@ impl Browse for MemoryStore {
         let now = self.clock.now();
         // Sorting everything for every page would be no way to run a database; this is none.
         let mut matching: Vec<&Record> = table
-            .records
-            .values()
+            .all()
             .filter(|record| filter.matches(record, now) && !is_forgotten(record, now))
             .filter(|record| page.after.as_ref().is_none_or(|after| place(record) > after.0))
             .collect();
@@ -207,7 +207,7 @@ impl Browse for MemoryStore {
         let table = self.table();
         let now = self.clock.now();
         let counts = |record: &&Record| filter.matches(record, now) && !is_forgotten(record, now);
-        match table.records.values().filter(counts).take(cap.saturating_add(1)).count() {
+        match table.all().filter(counts).take(cap.saturating_add(1)).count() {
             count if count > cap => Ok(Count::AtLeast(cap)),
             count => Ok(Count::Exactly(count)),
         }
@@ -217,7 +217,7 @@ impl Browse for MemoryStore {
         let table = self.table();
         let now = self.clock.now();
         let wanted = |record: &&Record| record.origin.key == *key && !is_forgotten(record, now);
-        Ok(table.records.values().filter(wanted).take(limit).map(Summary::from).collect())
+        Ok(table.all().filter(wanted).take(limit).map(Summary::from).collect())
     }
 }
 
@@ -226,7 +226,7 @@ impl Erase for MemoryStore {
     async fn erase(&self, id: &KeyId) -> Result<Erased, StoreError> {
         let mut table = self.table();
         let now = self.clock.now();
-        match table.records.get_mut(id) {
+        match table.get_mut(id) {
             Some(record) if is_forgotten(record, now) => {
                 table.unschedule(*id);
                 table.records.remove(id);
@@ -245,7 +245,7 @@ impl Restore for MemoryStore {
         restore::check(record)?;
         {
             let mut table = self.table();
-            if !supersedes(record, table.records.get(&record.id).map(Standing::from)) {
+            if !supersedes(record, table.get(&record.id).map(Standing::from)) {
                 return Ok(Restored::Kept);
             }
             table.replace(record.clone());
@@ -282,6 +282,18 @@ impl Wake for MemoryStore {
 }
 
 impl Table {
+    fn get(&self, id: &KeyId) -> Option<&Record> {
+        self.records.get(id).map(Box::as_ref)
+    }
+
+    fn get_mut(&mut self, id: &KeyId) -> Option<&mut Record> {
+        self.records.get_mut(id).map(Box::as_mut)
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Record> {
+        self.records.values().map(Box::as_ref)
+    }
+
     /// Writes a new attempt over whatever stands there.
     fn grant(&mut self, claim: &Claim, created: Timestamp, earlier: Sent, now: Timestamp) -> Lease {
         let fence = Fence::next(self.highest, now);
@@ -300,7 +312,7 @@ impl Table {
             places: claim.places.clone(),
             state: State::Running { until: lease.until, sent: claim.sent.or(earlier) },
         };
-        self.records.insert(claim.id, record);
+        self.records.insert(claim.id, Box::new(record));
         lease
     }
 
@@ -311,20 +323,18 @@ impl Table {
         if let Some(moment) = due(&record) {
             self.due.insert((moment, record.id));
         }
-        self.records.insert(record.id, record);
+        self.records.insert(record.id, Box::new(record));
     }
 
     fn extend(&mut self, lease: Lease, end: Timestamp) -> Lease {
-        if let Some(Record { state: State::Running { until, .. }, .. }) =
-            self.records.get_mut(&lease.id)
-        {
+        if let Some(Record { state: State::Running { until, .. }, .. }) = self.get_mut(&lease.id) {
             *until = end;
         }
         Lease { until: end, ..lease }
     }
 
     fn put(&mut self, id: KeyId, state: State) {
-        if let Some(record) = self.records.get_mut(&id) {
+        if let Some(record) = self.get_mut(&id) {
             record.state = state;
             if let Some(moment) = due(record) {
                 self.due.insert((moment, id));
@@ -334,7 +344,7 @@ impl Table {
 
     /// Takes the answer of an expired record away and leaves the fact that it ran.
     fn strip(&mut self, id: KeyId) {
-        let Some(record) = self.records.get_mut(&id) else { return };
+        let Some(record) = self.get_mut(&id) else { return };
         if let State::Done { answer, .. } = &mut record.state {
             let status = answer.status();
             *answer = Answer::Tombstone(Tombstone { status, reason: NotKept::Expired });
@@ -345,7 +355,7 @@ impl Table {
     }
 
     fn unschedule(&mut self, id: KeyId) {
-        if let Some(moment) = self.records.get(&id).and_then(due) {
+        if let Some(moment) = self.get(&id).and_then(due) {
             self.due.remove(&(moment, id));
         }
     }

@@ -10,11 +10,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use bytes::Bytes;
 use oncekey_core::{Fence, Fingerprint, KeyId, Places, Record, Saved, Timestamp};
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 
+use super::call::Exact;
 use super::reply::{Replayed, Source};
 
 /// Finished records, by weight.
@@ -30,7 +30,7 @@ pub(super) struct Finished {
 pub(super) struct Entry {
     pub(super) fingerprint: Fingerprint,
     /// A request with this fingerprint, byte for byte.
-    pub(super) exact: Option<Bytes>,
+    pub(super) exact: Option<Exact>,
     pub(super) places: Places,
     pub(super) created: Timestamp,
     pub(super) original: Arc<str>,
@@ -148,7 +148,6 @@ impl Entry {
         let bytes = OVERHEAD
             + self.saved.body.len()
             + self.saved.headers.encoded_len()
-            + self.exact.as_ref().map_or(0, Bytes::len)
             + self.places.as_encoded().len();
         u64::try_from(bytes).unwrap_or(u64::MAX)
     }

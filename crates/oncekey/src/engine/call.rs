@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
 use oncekey_core::policy::{Ending, Fit};
 use oncekey_core::{Fingerprint, Key, KeyId, Places, Policy, Saved, Scope};
 
@@ -19,8 +18,8 @@ pub struct Call {
     pub scope: Scope,
     /// What must not change between attempts.
     pub fingerprint: Fingerprint,
-    /// The request itself, byte for byte, if it is short: see [`Engine::recall`](super::Engine::recall).
-    pub exact: Option<Bytes>,
+    /// The very bytes of the request, if somebody looked: see [`Engine::recall`](super::Engine::recall).
+    pub exact: Option<Exact>,
     /// Digests of the request's places, to name what differs.
     pub places: Places,
     /// The route by its template name, such as `POST /v1/charges`. A metric label: never put
@@ -31,6 +30,12 @@ pub struct Call {
     /// What the route promises.
     pub policy: Arc<Policy>,
 }
+
+/// What a request looks like byte for byte: a digest of everything that its fingerprint is computed
+/// from, and how. What it covers is the caller's business, as long as two different requests never
+/// look the same: key it with random bits of this process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Exact(pub [u8; 16]);
 
 /// What the work tells the engine when it has ended.
 ///

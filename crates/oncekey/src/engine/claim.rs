@@ -330,7 +330,7 @@ impl Shared {
         let read = Read { store: now, uptime: asked, steps: self.suspicion.steps() };
         let entry = Entry {
             fingerprint: record.fingerprint,
-            exact: call.exact.clone(),
+            exact: call.exact,
             places: record.places.clone(),
             created: record.created,
             original,
@@ -357,7 +357,7 @@ impl Shared {
         let at = claimed.after(now.saturating_sub(held.began));
         let entry = Entry {
             fingerprint: call.fingerprint,
-            exact: call.exact.clone(),
+            exact: call.exact,
             places: call.places.clone(),
             created: claimed,
             original: call.request.shared(),

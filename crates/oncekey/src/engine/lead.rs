@@ -178,9 +178,11 @@ where
     F: Future<Output = Finish<T>> + Send + 'static,
 {
     let attempt = Attempt(Arc::clone(held));
+    // In a box, because nobody knows how large it is, and every future around it would be larger.
+    let work = Box::pin(async move { work(attempt).await });
     let finish = tokio::select! {
         biased;
-        finish = caught(async move { work(attempt).await }) => finish,
+        finish = caught(work) => finish,
         () = held.stopped() => None,
     };
     let may_have_acted = held.end();

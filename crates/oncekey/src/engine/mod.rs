@@ -64,7 +64,7 @@ use crate::entropy::Entropy;
 
 pub use self::attempt::{Attempt, NoSend};
 pub use self::builder::{BuildError, Builder, Heartbeat};
-pub use self::call::{Call, Finish};
+pub use self::call::{Call, Exact, Finish};
 pub use self::erase::ErasedScope;
 pub use self::journal::JournalError;
 pub use self::load::{Load, StoreHealth};
@@ -131,17 +131,22 @@ impl Engine {
         RequestId::new(self.0.clock.now(), &*self.0.entropy)
     }
 
+    /// Random bits.
+    #[cfg(feature = "tower")]
+    pub(crate) fn chance(&self) -> [u8; 16] {
+        let mut bits = [0; 16];
+        self.0.entropy.fill(&mut bits);
+        bits
+    }
+
     /// Answers a request from what was given a moment ago, if it was, and if the request is the same
-    /// byte for byte: most retries are, and then nobody needs a fingerprint.
-    ///
-    /// `exact` holds everything that the fingerprint would be computed from, and how; what it looks
-    /// like is the caller's business, as long as two different requests never look the same. A call
-    /// brings it along as [`Call::exact`].
+    /// byte for byte: most retries are, and then nobody needs a fingerprint. A call brings its bytes
+    /// along as [`Call::exact`].
     #[must_use]
-    pub fn recall(&self, id: &KeyId, exact: &[u8]) -> Option<Replayed> {
+    pub fn recall(&self, id: &KeyId, exact: Exact) -> Option<Replayed> {
         let now = self.0.uptime.elapsed();
         let entry = self.0.finished.find(id, now, self.0.suspicion.steps())?;
-        (entry.exact.as_deref() == Some(exact)).then(|| entry.replay(now))
+        (entry.exact == Some(exact)).then(|| entry.replay(now))
     }
 
     /// Runs `work` if nobody did, and says what came of it.

@@ -1,47 +1,59 @@
-//! A request byte for byte: what most retries are recognised by.
+//! A request byte for byte, as a digest: what most retries are recognised by.
 
-use bytes::Bytes;
+use std::fmt;
+use std::hash::Hasher as _;
+
 use oncekey_core::Subject;
+use siphasher::sip128::{Hasher128 as _, SipHasher13};
 
 use super::rule::Rule;
+use crate::engine::Exact;
 
 /// Longer requests are recognised by their fingerprint alone. Most calls of an API are shorter, and
-/// whatever is remembered takes room from answers.
+/// for the first attempt this digest comes on top.
 const LONGEST: usize = 4 * 1024;
 
-/// Everything that the fingerprint of a request is computed from: the rule, because it says how,
-/// and the subject. Every part carries its length, so that two requests never look the same.
-/// `None` if that would be long.
-pub(super) fn exact(rule: &Rule, subject: &Subject<'_>) -> Option<Bytes> {
-    let Subject { method, path, query, content_type, headers, body } = *subject;
-    let lines: usize = headers.iter().map(|(name, value)| name.len() + value.len() + 8).sum();
-    let options = [query, content_type];
-    let optional: usize = options.iter().map(|part| part.map_or(0, <[u8]>::len) + 5).sum();
-    let length = 8 + method.len() + path.len() + body.len() + 12 + lines + optional;
-    if length > LONGEST {
-        return None;
+/// Makes exact forms. Its key is drawn at random and never leaves the process, so nobody can make
+/// two requests on purpose that look the same.
+pub(super) struct Exactly(SipHasher13);
+
+impl Exactly {
+    pub(super) fn new(key: [u8; 16]) -> Self {
+        Self(SipHasher13::new_with_key(&key))
     }
-    let mut exact = Vec::with_capacity(length);
-    exact.extend_from_slice(&rule.number().to_le_bytes());
-    for part in [method.as_bytes(), path, body] {
-        push(&mut exact, part);
+
+    /// A digest of everything that the fingerprint of a request is computed from: the rule, because
+    /// it says how, and the subject. Every part carries its length. `None` for a long body.
+    pub(super) fn of(&self, rule: &Rule, subject: &Subject<'_>) -> Option<Exact> {
+        let Subject { method, path, query, content_type, headers, body } = *subject;
+        if body.len() > LONGEST {
+            return None;
+        }
+        let mut hasher = self.0;
+        let mut push = |part: &[u8]| {
+            hasher.write_usize(part.len());
+            hasher.write(part);
+        };
+        push(&rule.number().to_le_bytes());
+        for part in [method.as_bytes(), path, body] {
+            push(part);
+        }
+        for option in [query, content_type] {
+            push(&[u8::from(option.is_some())]);
+            push(option.unwrap_or_default());
+        }
+        for (name, value) in headers {
+            push(name.as_bytes());
+            push(value);
+        }
+        Some(Exact(hasher.finish128().as_bytes()))
     }
-    for option in options {
-        exact.push(u8::from(option.is_some()));
-        push(&mut exact, option.unwrap_or_default());
-    }
-    for (name, value) in headers {
-        push(&mut exact, name.as_bytes());
-        push(&mut exact, value);
-    }
-    debug_assert_eq!(exact.len(), length, "the length was reckoned right");
-    Some(Bytes::from(exact))
 }
 
-fn push(exact: &mut Vec<u8>, part: &[u8]) {
-    let length = u32::try_from(part.len()).unwrap_or(u32::MAX);
-    exact.extend_from_slice(&length.to_le_bytes());
-    exact.extend_from_slice(part);
+impl fmt::Debug for Exactly {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("Exactly")
+    }
 }
 
 #[cfg(test)]
@@ -75,18 +87,21 @@ mod tests {
             Subject { body: b"{} ", ..PLAIN },
             Subject { path: b"/pay{}", body: b"", ..PLAIN },
         ];
+        let exactly = Exactly::new([7; 16]);
+        let exact = |rule: &Rule, subject: &Subject<'_>| exactly.of(rule, subject);
         let plain = exact(&rule, &PLAIN).unwrap();
-        assert_eq!(exact(&rule, &PLAIN), Some(plain.clone()));
+        assert_eq!(exact(&rule, &PLAIN), Some(plain));
         for other in others {
             assert_ne!(exact(&rule, &other).unwrap(), plain, "{other:?}");
         }
         assert_ne!(exact(&Rule::new("r"), &PLAIN).unwrap(), plain, "another rule");
+        assert_ne!(Exactly::new([8; 16]).of(&rule, &PLAIN).unwrap(), plain, "another process");
     }
 
-    /// I43: a long request takes no room.
     #[test]
     fn a_long_request_has_no_exact_form() {
-        let body = vec![b' '; LONGEST];
-        assert_eq!(exact(&Rule::new("r"), &Subject { body: &body, ..PLAIN }), None);
+        let body = vec![b' '; LONGEST + 1];
+        let subject = Subject { body: &body, ..PLAIN };
+        assert_eq!(Exactly::new([7; 16]).of(&Rule::new("r"), &subject), None);
     }
 }

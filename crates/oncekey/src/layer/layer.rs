@@ -8,6 +8,7 @@ use http::{Extensions, HeaderName, Uri};
 use oncekey_core::policy::InFlight;
 use tower_layer::Layer;
 
+use super::exact::Exactly;
 use super::outcome::Outcome;
 use super::rule::{Mode, Presence, Rule};
 use super::scope::ScopeFrom;
@@ -56,6 +57,7 @@ pub(super) struct Config {
     pub(super) scope: ScopeFrom,
     pub(super) problems: Box<str>,
     pub(super) status: Option<StatusPath>,
+    pub(super) exactly: Exactly,
     rules: Rules,
     request_id: Option<HeaderName>,
     original_uri: Option<Box<FindUri>>,
@@ -75,6 +77,7 @@ impl IdempotencyLayer {
     /// Begins a layer in front of `engine`, with an optional key on every POST and PATCH.
     pub fn builder(engine: Engine) -> LayerBuilder {
         let config = Config {
+            exactly: Exactly::new(engine.chance()),
             engine,
             scope: ScopeFrom::credential(),
             problems: problem::DEFAULT_BASE.into(),

@@ -14,7 +14,6 @@ use tracing::{Instrument as _, Span};
 
 use super::body::ResponseBody;
 use super::collect::{Read, read};
-use super::exact::exact;
 use super::layer::Config;
 use super::meters::Quality;
 use super::outcome::Outcome;
@@ -126,7 +125,8 @@ impl Visit {
         let key = call.key.clone();
         let limits = call.policy.limits;
         let span = self.span.clone();
-        let work = Work { service, parts, body, limits };
+        // In a box, because it is handed down through half a dozen futures.
+        let work = Box::new(Work { service, parts, body, limits });
         let work = move |attempt| work.run(attempt).instrument(span);
         let reply = self.config.engine.answer(call, work).await;
         self.respond(&key, reply)
@@ -219,8 +219,8 @@ impl Visit {
             body,
         };
         let id = self.config.engine.key_id(&scope, &key);
-        let exact = exact(&self.rule, &subject);
-        if let Some(exact) = &exact
+        let exact = self.config.exactly.of(&self.rule, &subject);
+        if let Some(exact) = exact
             && let Some(replayed) = self.config.engine.recall(&id, exact)
         {
             return Prepared::Known(key, Box::new(replayed));

@@ -44,7 +44,7 @@ struct Asked {
 
 impl<S> Work<S> {
     /// Calls the service, unless the attempt may not act any more.
-    pub(super) async fn run<B, RB>(self, attempt: Attempt) -> Finish<Ended<RB, S::Error>>
+    pub(super) async fn run<B, RB>(self: Box<Self>, attempt: Attempt) -> Finish<Ended<RB, S::Error>>
     where
         S: Service<Request<B>, Response = Response<RB>>,
         B: From<Bytes>,
@@ -53,7 +53,7 @@ impl<S> Work<S> {
         if let Err(why) = attempt.send().await {
             return Finish::never_sent(Ended::NotBegun(why));
         }
-        let Self { mut service, mut parts, body, limits } = self;
+        let Self { mut service, mut parts, body, limits } = *self;
         let asked = Asked {
             method: parts.method.clone(),
             traceparent: parts.headers.get("traceparent").cloned(),
