@@ -24,6 +24,8 @@ pub(crate) enum Fault {
     Late,
     /// It takes no effect, and no answer ever comes.
     Hangs,
+    /// It takes no effect, and the store panics.
+    Panics,
 }
 
 /// Fails the next calls of each kind as it was told; once told "from now on", it fails all.
@@ -87,6 +89,7 @@ async fn with<T>(
             call.await
         }
         Fault::Hangs => std::future::pending().await,
+        Fault::Panics => panic!("on purpose"),
     }
 }
 

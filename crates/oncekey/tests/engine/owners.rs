@@ -10,6 +10,7 @@ use oncekey::engine::{
 };
 
 use crate::faults::{Fault, FaultyStore};
+use crate::outages::faulty;
 use crate::scene::{Scene, saved};
 
 const NONE: Duration = Duration::ZERO;
@@ -118,6 +119,16 @@ async fn work_that_blocks_its_thread_keeps_its_lease() {
     let seen = watching.join().unwrap();
     let left = seen.lease().until.since(seen.created);
     assert!(left > lease, "the lease was renewed: it lasts {left:?} from the claim");
+}
+
+/// L3: a store that panics once does not end the renewals of all leases.
+#[tokio::test(start_paused = true)]
+async fn a_store_that_panics_costs_no_lease() {
+    let (scene, store) = faulty(Policy::default());
+    store.fail_next("renew", Fault::Panics);
+    let reply = scene.ask("k", 1, 201, scene.policy.lease * 3).await;
+    assert!(matches!(reply, Reply::Ran(Ran { recorded: Recorded::Kept, .. })), "{reply:?}");
+    assert!(store.count("renew") > 4, "renewed on and on");
 }
 
 /// L6: a shutdown finishes what runs, and refuses what is new.

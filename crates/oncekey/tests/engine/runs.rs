@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use oncekey::core::policy::Panicked;
 use oncekey::core::{Class, Key, Policy};
 use oncekey::engine::{Failure, Made, MadeBy, Recorded, Refused, RunError};
 
@@ -44,6 +45,20 @@ async fn a_failure_decides_whether_a_retry_runs() {
     assert!(matches!(failed, Err(RunError::Failed(Failure::MayHaveHappened("timed out")))));
     let again = runner.run(&key("a"), fingerprint, maybe).await;
     assert!(matches!(again, Err(RunError::Refused(Refused::Unknown { .. }))), "{again:?}");
+}
+
+/// A policy may count a panic as an answer. It is no value of any type.
+#[tokio::test]
+async fn a_panic_that_counts_as_an_answer_is_no_value_for_a_retry() {
+    let scene = Scene::new(Policy::default());
+    let policy = Policy { panic: Panicked::Answer500, ..Policy::default() };
+    let runner = scene.engine.runner("invoice").policy(policy);
+    let fingerprint = runner.fingerprint(&1).unwrap();
+    for _ in 0..2 {
+        let work = async |_| -> Result<u8, Failure<&str>> { panic!("on purpose") };
+        let reply = runner.run(&key("a"), fingerprint, work).await;
+        assert!(matches!(reply, Err(RunError::Panicked(Recorded::Kept))), "{reply:?}");
+    }
 }
 
 #[tokio::test]
