@@ -101,7 +101,9 @@ fn failed(args: &CopyArgs, error: &CopyError) -> Exit {
         CopyError::InUse { .. } | CopyError::Changed => {
             Exit::new(exit::REFUSED, &format!("{from}: {error}"))
         }
-        other => Exit::chain(exit::FAILURE, &other.to_string(), other.source()),
+        CopyError::Fewer { .. } | _ => {
+            Exit::chain(exit::FAILURE, &error.to_string(), error.source())
+        }
     }
 }
 
