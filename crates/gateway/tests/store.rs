@@ -106,7 +106,7 @@ fn record(number: u64) -> Record {
     let answer = Answer::Kept(Saved { status: 201, headers: Headers::new(), body });
     let state = match number % 3 {
         0 => State::Running { until: now.before(HOUR), sent: Sent::Yes },
-        1 if number % 2 == 0 => State::Unknown { since: now },
+        1 if number.is_multiple_of(2) => State::Unknown { since: now },
         _ => State::Done {
             at: now,
             expires: now.after(HOUR),
@@ -269,7 +269,7 @@ fn a_final_copy_of_a_store_in_use_is_refused() {
     let (from, to) = (scene.url("a.db"), scene.url("b.db"));
     let (code, _, err) = scene.run(&["copy", "--from", &from, "--to", &to, "--final"]);
     assert_eq!(code, 7, "{err}");
-    assert!(err.contains("1 records are being worked on: stop whoever uses"), "{err}");
+    assert!(err.contains("the store is in use, 1 leases are held: stop"), "{err}");
 }
 
 #[test]
