@@ -72,31 +72,31 @@ pub fn check(record: &Record) -> Result<(), StoreError> {
     let Origin { key, scope, route, request } = &record.origin;
     let is_long = |text: &&Text| text.as_bytes().len() > MAX_TEXT;
     if [key, scope, route, request].iter().any(is_long) {
-        return Err(rejected(format!("a text of more than {MAX_TEXT} bytes")));
+        return Err(rejected(&format!("a text of more than {MAX_TEXT} bytes")));
     }
     if record.fence > Fence::from_number(MAX_FENCE).unwrap_or(record.fence) {
-        return Err(rejected("a fence that no clock has come to".to_owned()));
+        return Err(rejected("a fence that no clock has come to"));
     }
     let State::Done { expires, forget, outcome, answer, .. } = &record.state else {
         return Ok(());
     };
     if forget < expires {
-        return Err(rejected("an end at which it is forgotten before it expires".to_owned()));
+        return Err(rejected("an end at which it is forgotten before it expires"));
     }
     let Answer::Kept(saved) = answer else { return Ok(()) };
     if saved.body.len() > MAX_BODY {
-        return Err(rejected(format!("a body of more than {MAX_BODY} bytes")));
+        return Err(rejected(&format!("a body of more than {MAX_BODY} bytes")));
     }
     if saved.headers.encoded_len() > MAX_HEADERS {
-        return Err(rejected(format!("a header block of more than {MAX_HEADERS} bytes")));
+        return Err(rejected(&format!("a header block of more than {MAX_HEADERS} bytes")));
     }
     if answer.outcome() != *outcome {
-        return Err(rejected("an answer that is not the one it was completed with".to_owned()));
+        return Err(rejected("an answer that is not the one it was completed with"));
     }
     Ok(())
 }
 
-fn rejected(what: String) -> StoreError {
+fn rejected(what: &str) -> StoreError {
     StoreError::new(ErrorKind::Rejected, format!("a record with {what} is not restored"))
 }
 

@@ -89,12 +89,12 @@ read them.";
 
 /// Reads the command line. Help and version are ends, too.
 pub(crate) fn parse() -> Result<Cli, Exit> {
-    Cli::try_parse().map_err(|error| match error.kind() {
-        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
+    Cli::try_parse().map_err(|error| {
+        if matches!(error.kind(), ErrorKind::DisplayHelp | ErrorKind::DisplayVersion) {
             // Nobody has read the answer: a script that relies on it must notice.
-            Exit::silent(if error.print().is_err() { exit::FAILURE } else { 0 })
+            return Exit::silent(if error.print().is_err() { exit::FAILURE } else { 0 });
         }
-        _ => Exit::verbatim(exit::USAGE, without_urls(error.render().to_string())),
+        Exit::verbatim(exit::USAGE, without_urls(error.render().to_string()))
     })
 }
 

@@ -72,6 +72,6 @@ pub(crate) fn code_of(error: &StoreError) -> u8 {
     match error.kind() {
         ErrorKind::Unavailable | ErrorKind::Ambiguous => UNREACHABLE,
         ErrorKind::Rejected => USAGE,
-        _ => FAILURE,
+        ErrorKind::Corrupt | ErrorKind::Unsuitable | _ => FAILURE,
     }
 }

@@ -351,14 +351,15 @@ async fn work(
         let key = worker * 1_000_000 + number;
         let claim = common::claim(key, key);
         let (lease, _) = win(store, &claim).await;
-        assert_eq!(store.send(&lease).await.unwrap(), Write::Applied);
+        assert_eq!(store.send(&lease).await.expect("a send mark"), Write::Applied);
         if key.is_multiple_of(10) {
-            assert_eq!(store.release(&lease).await.unwrap(), Write::Applied);
+            assert_eq!(store.release(&lease).await.expect("a release"), Write::Applied);
             ended.push((claim, None));
         } else {
             let size = if key.is_multiple_of(97) { LARGE } else { 200 };
             let answered = completion(common::answer(key, size));
-            assert_eq!(store.complete(&lease, &answered).await.unwrap(), Write::Applied);
+            let write = store.complete(&lease, &answered).await.expect("a completion");
+            assert_eq!(write, Write::Applied);
             ended.push((claim, Some(answered)));
         }
     }

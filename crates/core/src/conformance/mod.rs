@@ -89,6 +89,7 @@
 //! one database, and what a connection that breaks in the middle of a call leaves behind. Those
 //! need a test of the store's own.
 
+mod foreign;
 mod history;
 mod lists;
 mod rig;

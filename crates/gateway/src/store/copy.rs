@@ -101,7 +101,9 @@ fn failed(args: &CopyArgs, error: &CopyError) -> Exit {
         CopyError::InUse { .. } | CopyError::Changed => {
             Exit::new(exit::REFUSED, &format!("{from}: {error}"))
         }
-        other => Exit::chain(exit::FAILURE, &other.to_string(), other.source()),
+        CopyError::Fewer { .. } | _ => {
+            Exit::chain(exit::FAILURE, &error.to_string(), error.source())
+        }
     }
 }
 
@@ -118,29 +120,36 @@ fn as_text(args: &CopyArgs, copied: &Copied, took: &str) -> String {
         grouped(totals.gone),
         grouped(totals.failed),
         grouped(totals.verified),
-        grouped(u64::try_from(*target).unwrap_or(u64::MAX)),
+        number(*target),
     );
     if *lapsed > 0 {
         text.push_str(&format!(
-            "  {lapsed} were running and their owners are gone: whoever claims them next decides\n"
+            "  {} were running and their owners are gone: whoever claims them next decides\n",
+            number(*lapsed)
         ));
     }
     if *strangers > 0 {
         text.push_str(&format!(
-            "  {strangers} unfinished records of the target are not in the source: their keys stay \
-             blocked until somebody resolves them\n"
+            "  {} unfinished records of the target are not in the source: their keys stay \
+             blocked until somebody resolves them\n",
+            number(*strangers)
         ));
     }
     if !args.is_final {
         text.push_str(&format!(
-            "  {left} have not ended and were left. Next: stop whoever uses the store, and copy with \
-             --final\n"
+            "  {} have not ended and were left. Next: stop whoever uses the store, and copy with \
+             --final\n",
+            number(*left)
         ));
     }
     for failure in failed {
         text.push_str(&format!("  ✖ {}: {}\n", hex(failure.id.as_bytes()), failure.why));
     }
     text
+}
+
+fn number(count: usize) -> String {
+    grouped(u64::try_from(count).unwrap_or(u64::MAX))
 }
 
 fn as_json(args: &CopyArgs, copied: &Copied, seconds: f64) -> String {

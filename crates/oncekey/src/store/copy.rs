@@ -103,7 +103,7 @@ pub enum CopyError {
     Target(#[source] StoreError),
     /// A final copy needs a source at rest.
     #[error(
-        "{live} records are being worked on: stop whoever uses the store, wait for the leases to end, and copy again"
+        "the store is in use, {live} leases are held: stop whoever uses it, wait for the leases to end, and copy again"
     )]
     InUse {
         /// Records whose owner holds a lease.

@@ -65,6 +65,7 @@ pub fn migration_sql(url: &str) -> Result<String, StoreError> {
         Scheme::Memory => Ok(String::new()),
         #[cfg(feature = "sqlite")]
         Scheme::Sqlite => Ok(super::sqlite::migration_sql()),
+        #[allow(unreachable_patterns, reason = "with every feature nothing is left out")]
         left_out => Err(left_out.left_out()),
     }
 }
@@ -84,6 +85,7 @@ async fn open_with(url: &str, intent: Intent) -> Result<Opened, StoreError> {
         Scheme::Memory => memory(address),
         #[cfg(feature = "sqlite")]
         Scheme::Sqlite => sqlite(address, intent).await,
+        #[allow(unreachable_patterns, reason = "with every feature nothing is left out")]
         left_out => {
             // Only some stores can tell whether they were there before.
             let _ = intent;

@@ -162,7 +162,9 @@ fn about_one(
 ) -> Result<Ended, CopyError> {
     match error.kind() {
         ErrorKind::Corrupt | ErrorKind::Rejected => Ok(Ended::Failed(error.to_string())),
-        _ => Err(of_all(error)),
+        ErrorKind::Unavailable | ErrorKind::Ambiguous | ErrorKind::Unsuitable | _ => {
+            Err(of_all(error))
+        }
     }
 }
 

@@ -1,0 +1,85 @@
+//! The reference of the command line says what the program does.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::process::Command;
+
+fn page() -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/cli.md");
+    std::fs::read_to_string(path).expect("the reference")
+}
+
+fn help(arguments: &[&str]) -> String {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_oncekey"));
+    let output = command.args(arguments).arg("--help").output().expect("the program runs");
+    String::from_utf8(output.stdout).expect("UTF-8")
+}
+
+/// Every word that begins with two dashes.
+fn options(text: &str) -> BTreeSet<String> {
+    let words = text.split(|c: char| !(c.is_ascii_alphanumeric() || "-_".contains(c)));
+    let named = |word: &&str| {
+        word.strip_prefix("--").is_some_and(|name| name.contains(char::is_alphabetic))
+    };
+    words.filter(named).map(str::to_owned).collect()
+}
+
+#[test]
+fn every_option_is_in_the_reference_and_no_other() {
+    let commands: [&[&str]; 5] =
+        [&[], &["store"], &["store", "copy"], &["store", "check"], &["store", "migrate"]];
+    let mut known: BTreeSet<String> =
+        commands.iter().flat_map(|command| options(&help(command))).collect();
+    let mut shown = options(&page());
+    for every_program_has_it in ["--help", "--version"] {
+        known.remove(every_program_has_it);
+        shown.remove(every_program_has_it);
+    }
+    assert_eq!(shown, known);
+}
+
+#[test]
+fn every_variable_is_in_the_reference() {
+    let commands: [&[&str]; 3] = [&["store", "copy"], &["store", "check"], &["store", "migrate"]];
+    for command in commands {
+        let help = help(command);
+        for variable in help.split("[env: ").skip(1) {
+            let name = variable.split(['=', ']']).next().expect("a name");
+            assert!(page().contains(&format!("| `{name}` |")), "{name}");
+        }
+        assert!(help.contains("[env: ONCEKEY_"), "{command:?} has one");
+    }
+}
+
+#[test]
+fn every_member_of_a_result_is_in_the_reference_and_no_other() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let run = |arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_oncekey"));
+        command.current_dir(folder.path()).arg("store").args(arguments).output().expect("it runs")
+    };
+    assert!(run(&["migrate", "sqlite://a.db"]).status.success());
+    let copied = run(&["copy", "--from", "sqlite://a.db", "--to", "sqlite://b.db", "--json"]);
+    let result: serde_json::Value = serde_json::from_slice(&copied.stdout).expect("JSON");
+    let known: BTreeSet<String> = result.as_object().expect("members").keys().cloned().collect();
+    let page = page();
+    let (_, table) = page.split_once("| member | means |").expect("the table");
+    let (table, _) = table.split_once("\n\n").expect("its end");
+    let cells = table.lines().filter_map(|line| line.strip_prefix("| ")?.split(" | ").next());
+    let names = cells.flat_map(|cell| cell.split('`').skip(1).step_by(2));
+    let shown: BTreeSet<String> = names.map(str::to_owned).collect();
+    assert_eq!(shown, known);
+}
+
+#[test]
+fn every_exit_code_is_in_the_reference_and_no_other() {
+    let source = include_str!("../src/exit.rs");
+    let codes = source.split(": u8 = ").skip(1).filter_map(|rest| rest.split(';').next());
+    let mut known: BTreeSet<&str> = codes.collect();
+    known.insert("0");
+    let page = page();
+    let (_, table) = page.split_once("## Exit codes").expect("the table");
+    let rows = table.lines().filter_map(|line| line.strip_prefix("| ")?.split(' ').next());
+    let shown: BTreeSet<&str> = rows.filter(|cell| *cell != "code").collect();
+    assert_eq!(shown, known);
+}
