@@ -30,6 +30,14 @@ pub trait Restore: Store {
     /// Which store this is, and which life of it. As long as nobody restored a backup, promoted a
     /// replica or emptied it, the answer stays the same.
     async fn lineage(&self) -> Result<Lineage, StoreError>;
+
+    /// Accepts the life that the store is in now.
+    ///
+    /// A store that notices that it has begun another life grants nothing until somebody has seen to
+    /// what was lost and calls this. A store that cannot notice by itself has nothing to accept.
+    async fn adopt(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
 }
 
 /// What came of a restoration.
