@@ -188,7 +188,7 @@ fn a_bookmark_of_something_else_is_refused() {
     scene.fill("a.db", 3);
     let (from, to) = (scene.url("a.db"), scene.url("b.db"));
     let copy = ["copy", "--from", &from, "--to", &to, "--resume", "place"];
-    let other = r#"{"oncekey_copy":1,"from":"x","to":"y","pass":"live","cursor":"","totals":
+    let other = r#"{"oncekey_copy":1,"from":"x","to":"y","pass":"live","cursor":"","trace":"","totals":
         {"seen":0,"written":0,"kept":0,"gone":0,"verified":0,"failed":0}}"#;
     for text in ["", "{\"oncekey_copy\":", other] {
         std::fs::write(scene.path("place"), text).unwrap();

@@ -257,6 +257,37 @@ fn a_copy_that_was_stopped_goes_on_where_it_was() {
     });
 }
 
+/// A final pass that was stopped, and then somebody used the store in the part that was copied
+/// already: the place is worth nothing any more.
+#[test]
+fn a_final_copy_begins_anew_if_the_source_was_used_meanwhile() {
+    block_on(async {
+        for change in 0..3 {
+            let (from, to, now) = (memory(), memory(), now());
+            fill(&from, 0..2_500, now).await;
+            let last = || Copier::new(Arc::clone(&from), Arc::clone(&to)).pass(Pass::Final);
+            let mut places = Vec::new();
+            last().run(|progress| places.extend(progress.bookmark.cloned())).await.unwrap();
+            let [.., place] = &places[..] else { panic!("there are two pages before the last") };
+            assert_eq!(last().resume(place.clone()).run(|_| {}).await.unwrap().totals.seen, 2_500);
+            let lost = record(3, now).lease();
+            match change {
+                0 => assert_eq!(from.unknown(&lost).await.unwrap(), Write::Applied),
+                1 => {
+                    let late = completion(common::answer(3, 10));
+                    assert_eq!(from.complete(&lost, &late).await.unwrap(), Write::Applied);
+                }
+                _ => assert_eq!(from.restore(&record(9_999, now)).await.unwrap(), WRITTEN),
+            }
+            let copied = last().resume(place.clone()).run(|_| {}).await.unwrap();
+            assert_eq!(quiet(&copied).written, 1, "change {change} is carried over");
+            assert_equal(&records(&*from).await, &records(&*to).await);
+        }
+    });
+}
+
+const WRITTEN: Restored = Restored::Written;
+
 /// What changed between two passes is carried over: a send mark, a doubt, an end, an erasure, a new
 /// key. What was given back meanwhile is named: the target cannot know it.
 #[test]

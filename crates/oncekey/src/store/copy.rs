@@ -26,6 +26,7 @@ use std::sync::Arc;
 use oncekey_core::browse::{Browse, Count, Filter, Listing, MAX_PAGE, Page, Summary};
 use oncekey_core::{Erase, Restore, StateKind, StoreError};
 use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
 use tokio::task::JoinSet;
 
 pub use self::bookmark::{Bookmark, BookmarkError};
@@ -159,7 +160,8 @@ impl Copier {
         self
     }
 
-    /// Goes on where an earlier run of the same pass ended.
+    /// Goes on where an earlier run of the same pass ended. A final one begins anew if the source has
+    /// been used since.
     pub fn resume(mut self, bookmark: Bookmark) -> Self {
         self.begin = bookmark;
         self
@@ -180,7 +182,10 @@ impl Copier {
     /// Outside of a tokio runtime.
     pub async fn run(self, mut report: impl FnMut(Progress<'_>)) -> Result<Copied, CopyError> {
         let before = self.still().await?;
-        let Bookmark { cursor: mut after, totals, .. } = self.begin.clone();
+        // Where a final pass has been, nobody may have been since.
+        let is_stale = self.begin.trace != before.trace;
+        let begin = if is_stale { Bookmark::default() } else { self.begin.clone() };
+        let Bookmark { cursor: mut after, totals, .. } = begin;
         let (expected, lapsed) = (before.count, before.lapsed);
         let mut copied = Copied { totals, expected, lapsed, ..Copied::default() };
         let filter = self.pass.filter();
@@ -189,7 +194,8 @@ impl Copier {
             self.copy_page(&listing.summaries, &mut copied, &mut report).await?;
             let Some(next) = listing.next else { break };
             let (cursor, totals) = (Some(next.clone()), copied.totals);
-            let bookmark = Bookmark { cursor, totals, pass: self.pass };
+            let bookmark =
+                Bookmark { cursor, totals, pass: self.pass, trace: before.trace.clone() };
             report(Progress { totals: &totals, expected, bookmark: Some(&bookmark) });
             after = Some(next);
         }
@@ -232,35 +238,43 @@ impl Copier {
     }
 
     /// What the source is like before and after: enough to notice that somebody uses it.
+    ///
+    /// What has ended does not change, so a final pass looks at the newest record and at all that
+    /// have not ended: whoever works leaves a trace in one or the other.
     async fn still(&self) -> Result<Still, CopyError> {
+        let count = count(&*self.from, &self.pass.filter()).await.map_err(CopyError::Source)?;
+        let mut still = Still { count, ..Still::default() };
+        if self.pass == Pass::Live {
+            return Ok(still);
+        }
+        let mut trace = Sha256::new();
         let first = self.page(&Filter::default(), None).await?;
-        let newest = first.summaries.first().map(|summary| (summary.id, summary.fence));
-        let (live, lapsed) = match self.pass {
-            Pass::Live => (0, 0),
-            Pass::Final => self.running().await?,
-        };
+        first.summaries.iter().take(1).for_each(|newest| note(&mut trace, newest));
+        let mut live = 0;
+        for state in OPEN {
+            let open = Filter { state: Some(state), ..Filter::default() };
+            let mut after = None;
+            loop {
+                let listing = self.page(&open, after).await?;
+                for summary in &listing.summaries {
+                    note(&mut trace, summary);
+                    match state {
+                        StateKind::Running if summary.at > listing.now => live += 1,
+                        StateKind::Running => still.lapsed += 1,
+                        StateKind::Unknown | StateKind::Parked | StateKind::Done => {}
+                    }
+                }
+                match listing.next {
+                    Some(next) => after = Some(next),
+                    None => break,
+                }
+            }
+        }
         if live > 0 {
             return Err(CopyError::InUse { live });
         }
-        let count = count(&*self.from, &self.pass.filter()).await.map_err(CopyError::Source)?;
-        Ok(Still { newest, count, lapsed })
-    }
-
-    /// How many running records are held by somebody, and how many by nobody any more. The latter
-    /// are copied like all others: what is to become of them is decided at the new store.
-    async fn running(&self) -> Result<(usize, usize), CopyError> {
-        let filter = Filter { state: Some(StateKind::Running), ..Filter::default() };
-        let (mut live, mut lapsed, mut after) = (0, 0, None);
-        loop {
-            let listing = self.page(&filter, after).await?;
-            for summary in &listing.summaries {
-                if summary.at > listing.now { live += 1 } else { lapsed += 1 }
-            }
-            match listing.next {
-                Some(next) => after = Some(next),
-                None => return Ok((live, lapsed)),
-            }
-        }
+        still.trace = trace.finalize().iter().map(|byte| format!("{byte:02x}")).collect();
+        Ok(still)
     }
 
     /// How many records a live pass has left out.
@@ -277,7 +291,7 @@ impl Copier {
     async fn conclude(&self, before: &Still, copied: &mut Copied) -> Result<(), CopyError> {
         let after = self.still().await?;
         // Fewer are no change: some may have been forgotten meanwhile.
-        if after.newest != before.newest && after.count > 0 || after.count > before.count {
+        if after.trace != before.trace || after.count > before.count {
             return Err(CopyError::Changed);
         }
         let everything = Filter::default();
@@ -327,11 +341,21 @@ impl Copier {
 }
 
 /// A store at a moment.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Still {
-    newest: Option<(oncekey_core::KeyId, oncekey_core::Fence)>,
+    /// How many records there are to copy.
     count: usize,
+    /// Running records whose owners are gone, if this is a final pass.
     lapsed: usize,
+    /// A digest of what changes when somebody works, if this is a final pass.
+    trace: String,
+}
+
+fn note(trace: &mut Sha256, summary: &Summary) {
+    trace.update(summary.id.as_bytes());
+    trace.update(summary.fence.number().to_be_bytes());
+    trace.update([summary.state.code()]);
+    trace.update(summary.at.micros().to_be_bytes());
 }
 
 /// The states of what has not ended.

@@ -12,6 +12,8 @@ pub struct Bookmark {
     pub(super) cursor: Option<Cursor>,
     pub(super) totals: Totals,
     pub(super) pass: Pass,
+    /// What the source was like, if it is of a final pass.
+    pub(super) trace: String,
 }
 
 /// Why a text is no bookmark.
@@ -38,6 +40,7 @@ struct Written {
     to: String,
     pass: Pass,
     cursor: String,
+    trace: String,
     totals: Totals,
 }
 
@@ -62,6 +65,7 @@ impl Bookmark {
             to: to.to_owned(),
             pass: self.pass,
             cursor: cursor.iter().map(|byte| format!("{byte:02x}")).collect(),
+            trace: self.trace.clone(),
             totals: self.totals,
         };
         serde_json::to_string(&written).unwrap_or_default()
@@ -84,7 +88,7 @@ impl Bookmark {
         }
         let bytes = unhex(&written.cursor).ok_or(BookmarkError::Unreadable)?;
         let cursor = (!bytes.is_empty()).then_some(Cursor(bytes));
-        Ok(Self { cursor, totals: written.totals, pass })
+        Ok(Self { cursor, totals: written.totals, pass, trace: written.trace })
     }
 }
 
@@ -104,7 +108,7 @@ mod tests {
     fn a_bookmark_is_read_as_it_was_written() {
         let totals = Totals { seen: 7, written: 5, kept: 1, gone: 1, ..Totals::default() };
         for cursor in [None, Some(Cursor(vec![0, 9, 255]))] {
-            let bookmark = Bookmark { cursor, totals, pass: Pass::Final };
+            let bookmark = Bookmark { cursor, totals, pass: Pass::Final, trace: "t".to_owned() };
             let text = bookmark.to_json("a", "b");
             let read = |from, to, pass| Bookmark::from_json(&text, from, to, pass);
             assert_eq!(read("b", "a", Pass::Final), Err(BookmarkError::OtherStores));
