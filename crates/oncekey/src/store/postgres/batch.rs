@@ -290,14 +290,14 @@ impl<'c> ClaimColumns<'c> {
             claims.iter().map(|prepared| value(prepared)).collect()
         }
         Self {
-            ids: column(claims, |p| p.claim.id.as_bytes()),
-            owners: column(claims, |p| p.claim.owner.as_bytes()),
+            ids: column(claims, |p| p.claim.id.as_bytes().as_slice()),
+            owners: column(claims, |p| p.claim.owner.as_bytes().as_slice()),
             classes: column(claims, |p| i16::from(p.claim.class.code())),
             sent: column(claims, |p| i16::from(p.claim.sent.code())),
             leases: column(claims, |p| micros(p.claim.lease)),
             versions: column(claims, |p| i16::from(p.claim.fingerprint.version())),
-            fingerprints: column(claims, |p| p.claim.fingerprint.digest()),
-            seals: column(claims, |p| p.seal.as_bytes()),
+            fingerprints: column(claims, |p| p.claim.fingerprint.digest().as_slice()),
+            seals: column(claims, |p| p.seal.as_bytes().as_slice()),
             places: column(claims, |p| p.claim.places.as_encoded()),
             keys: column(claims, |p| p.claim.origin.key.as_bytes()),
             scopes: column(claims, |p| p.claim.origin.scope.as_bytes()),

@@ -15,9 +15,10 @@ use tokio::task::AbortHandle;
 use tokio::time::timeout;
 use tokio_postgres::config::{SslMode, TargetSessionAttrs};
 use tokio_postgres::error::SqlState;
+use tokio_postgres::tls::MakeTlsConnect;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Config, Connection, Error, Row, Socket};
-use tokio_postgres_rustls::{MakeRustlsConnect, RustlsStream};
+use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::error::{from_postgres, is_about_prepared_statements, unsuitable};
 use super::options::{PostgresOptions, Prepared};
@@ -44,7 +45,7 @@ pub(super) struct Line {
 }
 
 /// What the driver makes of a connection.
-pub(super) type Wire = Connection<Socket, RustlsStream<Socket>>;
+pub(super) type Wire = Connection<Socket, <MakeRustlsConnect as MakeTlsConnect<Socket>>::Stream>;
 
 /// The values of a statement.
 pub(super) type Values<'v> = [&'v (dyn ToSql + Sync)];

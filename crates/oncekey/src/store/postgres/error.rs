@@ -25,7 +25,7 @@ pub(super) fn aftermath(error: &Error) -> Aftermath {
         return Aftermath::Unknown;
     }
     match said.code() {
-        &SqlState::STATEMENT_COMPLETION_UNKNOWN => Aftermath::Unknown,
+        &SqlState::T_R_STATEMENT_COMPLETION_UNKNOWN => Aftermath::Unknown,
         // A standby now, or a statement that this connection does not know any more.
         &SqlState::READ_ONLY_SQL_TRANSACTION
         | &SqlState::INVALID_SQL_STATEMENT_NAME

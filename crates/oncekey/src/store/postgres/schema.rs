@@ -76,11 +76,6 @@ pub(super) fn migration_sql(schema: &str) -> String {
     text
 }
 
-/// The version of the tables, as it is shown to people.
-pub(super) async fn version(client: &impl GenericClient, schema: &str) -> Result<i32, StoreError> {
-    applied(client, schema).await
-}
-
 impl Migration {
     fn sql(&self, schema: &str) -> String {
         let Self { version, oldest, name, statements } = self;
