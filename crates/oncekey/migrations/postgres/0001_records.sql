@@ -9,6 +9,8 @@ CREATE TABLE {schema}.oncekey_records (
     class               smallint NOT NULL,
     sent                smallint NOT NULL,
     fence               bigint   NOT NULL,
+    -- The clock when the row was made. It never changes, so lists are in its order.
+    born                bigint   NOT NULL,
     -- Running: when the lease lapses. Otherwise: since when the state stands.
     at                  bigint   NOT NULL,
     created             bigint   NOT NULL,
@@ -46,15 +48,15 @@ CREATE TABLE {schema}.oncekey_records (
 -- Bodies are often compressed or encrypted already: trying again costs time at every completion.
 ALTER TABLE {schema}.oncekey_records ALTER COLUMN body SET STORAGE EXTERNAL;
 
--- What an operator or a sweeper looks for: everything that is not done (state 0x33 = 51), by age.
+-- What an operator or a sweeper looks for: everything that is not done (state 0x33 = 51).
 -- No index holds `at` or `sent`: so renewals and send marks touch the row alone.
-CREATE INDEX oncekey_records_open ON {schema}.oncekey_records (created) WHERE state <> 51;
+CREATE INDEX oncekey_records_open ON {schema}.oncekey_records (born) WHERE state <> 51;
 
 -- What a purge looks for.
 CREATE INDEX oncekey_records_due ON {schema}.oncekey_records (due) WHERE state = 51;
 
 -- What an operator pages through. New keys go to its end, which is always in memory.
-CREATE INDEX oncekey_records_created ON {schema}.oncekey_records (created);
+CREATE INDEX oncekey_records_born ON {schema}.oncekey_records (born);
 
 -- A few facts about the store as a whole.
 --   high:    no fence of a record that is gone is higher; fences of new records are.

@@ -13,7 +13,7 @@ use super::row;
 use super::sql::{NOW, Statement};
 
 const COLUMNS: &str = "key_id, fence, class, created, key, scope, route, request, state, at, \
-    expires, status";
+    expires, status, born";
 
 /// Records that may be forgotten are absent, whether or not somebody has removed them.
 const STANDS: &str = "(forget IS NULL OR forget > c.now)";
@@ -22,7 +22,8 @@ const STANDS: &str = "(forget IS NULL OR forget > c.now)";
 const CURSOR: usize = 40;
 
 impl PostgresStore {
-    /// Newest first, by the time at which a key was first claimed. Keys of one microsecond are in the
+    /// Newest first, by the time at which the row was made, which neither a takeover nor a new
+    /// generation changes. Keys of one microsecond are in the
     /// order of their ids, so that a page can begin between any two.
     pub(super) async fn list_records(
         &self,
@@ -33,13 +34,13 @@ impl PostgresStore {
         let mut query = Query::new();
         query.filter(filter);
         if let Some(cursor) = &page.after {
-            let (created, id) = read_cursor(cursor)?;
-            let (created, id) = (query.value(created, Type::INT8), query.value(id, Type::BYTEA));
-            query.conditions.push(format!("(created, key_id) < ({created}, {id})"));
+            let (born, id) = read_cursor(cursor)?;
+            let (born, id) = (query.value(born, Type::INT8), query.value(id, Type::BYTEA));
+            query.conditions.push(format!("(born, key_id) < ({born}, {id})"));
         }
         // One more than asked for tells whether there is another page.
         let more = query.value(i64::try_from(limit + 1).unwrap_or(i64::MAX), Type::INT8);
-        let order = format!("ORDER BY created DESC, key_id DESC LIMIT {more}");
+        let order = format!("ORDER BY born DESC, key_id DESC LIMIT {more}");
         let rows = self.browse(COLUMNS, query, &order).await?;
         // The clock was read before the rows, and there is a row even if nothing was found.
         let now = rows.first().map_or(Ok(0), |row| row::get(row, 0))?;
@@ -78,7 +79,7 @@ impl PostgresStore {
         query.conditions.push(format!("key = {key}"));
         let limit = i64::try_from(limit.min(MAX_PAGE)).unwrap_or(i64::MAX);
         let limit = query.value(limit, Type::INT8);
-        let order = format!("ORDER BY created DESC, key_id DESC LIMIT {limit}");
+        let order = format!("ORDER BY born DESC, key_id DESC LIMIT {limit}");
         let rows = self.browse(COLUMNS, query, &order).await?;
         Ok(rows.iter().filter(|row| is_there(row)).filter_map(summary).collect())
     }
@@ -170,16 +171,16 @@ fn summary(row: &Row) -> Option<Summary> {
 }
 
 fn write_cursor(row: &Row) -> Result<Cursor, StoreError> {
-    let created: i64 = row::get(row, 4)?;
+    let born: i64 = row::get(row, 13)?;
     let id: &[u8] = row::get(row, 1)?;
-    Ok(Cursor([created.to_be_bytes().as_slice(), id].concat()))
+    Ok(Cursor([born.to_be_bytes().as_slice(), id].concat()))
 }
 
 /// A cursor of another store, or a damaged one, is the caller's mistake.
 fn read_cursor(Cursor(bytes): &Cursor) -> Result<(i64, Vec<u8>), StoreError> {
     match bytes.split_first_chunk::<8>() {
-        Some((created, id)) if bytes.len() == CURSOR => {
-            Ok((i64::from_be_bytes(*created), id.to_vec()))
+        Some((born, id)) if bytes.len() == CURSOR => {
+            Ok((i64::from_be_bytes(*born), id.to_vec()))
         }
         _ => Err(StoreError::new(
             ErrorKind::Rejected,

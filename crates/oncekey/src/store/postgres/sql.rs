@@ -152,9 +152,9 @@ const CLAIM: [Type; 13] = [
 /// fence above those of records that are gone, if the clock has stepped back since. A store without
 /// its mark grants nothing.
 fn claim() -> String {
-    "INSERT INTO {records} (key_id, format, state, fence, owner, class, sent, at, created,
-        fingerprint_version, fingerprint, seal, places, key, scope, route, request)
-    SELECT u.key_id, 1, 15, greatest(c.now, m.number + 1), u.owner, u.class, u.sent,
+    "INSERT INTO {records} (key_id, format, state, fence, born, owner, class, sent, at,
+        created, fingerprint_version, fingerprint, seal, places, key, scope, route, request)
+    SELECT u.key_id, 1, 15, greatest(c.now, m.number + 1), c.now, u.owner, u.class, u.sent,
         c.now + u.lease, c.now, u.fingerprint_version, u.fingerprint, u.seal, u.places, u.key,
         u.scope, u.route, u.request
     FROM (SELECT * FROM unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)
@@ -375,9 +375,10 @@ const RECORD: [Type; 26] = [
 const RESTORE_NEW: &str = "
     INSERT INTO {records} (key_id, state, fence, owner, class, sent, at, created,
         fingerprint_version, fingerprint, seal, places, key, scope, route, request,
-        expires, forget, due, status, not_kept, outcome, answer_seal, headers, body, format)
+        expires, forget, due, status, not_kept, outcome, answer_seal, headers, body, format,
+        born)
     VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19,
-        $20, $21, $22, $23, $24, $25, $26)
+        $20, $21, $22, $23, $24, $25, $26, $3)
     ON CONFLICT (key_id) DO NOTHING RETURNING key_id";
 
 /// Over the record that was found, if it still has this fence and state.
