@@ -60,8 +60,9 @@ impl<S: Open> SchemaRig<S> {
         static NUMBER: AtomicUsize = AtomicUsize::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let schema = format!("oncekey_test_{}_{number}", std::process::id());
-        let (admin, connection) =
-            tokio_postgres::connect(&url_of("ONCEKEY_TEST_POSTGRES"), NoTls).await.expect("PostgreSQL");
+        let (admin, connection) = tokio_postgres::connect(&url_of("ONCEKEY_TEST_POSTGRES"), NoTls)
+            .await
+            .expect("PostgreSQL");
         tokio::spawn(connection);
         // Whatever a process of the same number has left behind.
         let drop = format!("DROP SCHEMA IF EXISTS {schema} CASCADE");
@@ -221,11 +222,26 @@ mod through_one_handle {
         SchemaRig::new(direct()).await
     }
 
-    oncekey::core::conformance!(#[ignore = "needs PostgreSQL: run cargo xtask test"] async || rig().await);
-    oncekey::core::browse_conformance!(#[ignore = "needs PostgreSQL: run cargo xtask test"] async || rig().await);
-    oncekey::core::erase_conformance!(#[ignore = "needs PostgreSQL: run cargo xtask test"] async || rig().await);
-    oncekey::core::erase_browse_conformance!(#[ignore = "needs PostgreSQL: run cargo xtask test"] async || rig().await);
-    oncekey::core::wake_conformance!(#[ignore = "needs PostgreSQL: run cargo xtask test"] async || rig().await);
+    oncekey::core::conformance!(
+        #[ignore = "needs PostgreSQL: run cargo xtask test"]
+        async || rig().await
+    );
+    oncekey::core::browse_conformance!(
+        #[ignore = "needs PostgreSQL: run cargo xtask test"]
+        async || rig().await
+    );
+    oncekey::core::erase_conformance!(
+        #[ignore = "needs PostgreSQL: run cargo xtask test"]
+        async || rig().await
+    );
+    oncekey::core::erase_browse_conformance!(
+        #[ignore = "needs PostgreSQL: run cargo xtask test"]
+        async || rig().await
+    );
+    oncekey::core::wake_conformance!(
+        #[ignore = "needs PostgreSQL: run cargo xtask test"]
+        async || rig().await
+    );
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
     #[ignore = "needs PostgreSQL: run cargo xtask test"]
@@ -241,9 +257,18 @@ mod through_two_handles {
         SchemaRig::new(direct()).await
     }
 
-    oncekey::core::conformance!(#[ignore = "needs PostgreSQL: run cargo xtask test"] async || rig().await);
-    oncekey::core::erase_conformance!(#[ignore = "needs PostgreSQL: run cargo xtask test"] async || rig().await);
-    oncekey::core::wake_conformance!(#[ignore = "needs PostgreSQL: run cargo xtask test"] async || rig().await);
+    oncekey::core::conformance!(
+        #[ignore = "needs PostgreSQL: run cargo xtask test"]
+        async || rig().await
+    );
+    oncekey::core::erase_conformance!(
+        #[ignore = "needs PostgreSQL: run cargo xtask test"]
+        async || rig().await
+    );
+    oncekey::core::wake_conformance!(
+        #[ignore = "needs PostgreSQL: run cargo xtask test"]
+        async || rig().await
+    );
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
     #[ignore = "needs PostgreSQL: run cargo xtask test"]
@@ -259,11 +284,26 @@ mod through_pgbouncer {
         SchemaRig::new(through_a_pooler()).await
     }
 
-    oncekey::core::conformance!(#[ignore = "needs pgbouncer: run cargo xtask test"] async || rig().await);
-    oncekey::core::browse_conformance!(#[ignore = "needs pgbouncer: run cargo xtask test"] async || rig().await);
-    oncekey::core::erase_conformance!(#[ignore = "needs pgbouncer: run cargo xtask test"] async || rig().await);
-    oncekey::core::erase_browse_conformance!(#[ignore = "needs pgbouncer: run cargo xtask test"] async || rig().await);
-    oncekey::core::wake_conformance!(#[ignore = "needs pgbouncer: run cargo xtask test"] async || rig().await);
+    oncekey::core::conformance!(
+        #[ignore = "needs pgbouncer: run cargo xtask test"]
+        async || rig().await
+    );
+    oncekey::core::browse_conformance!(
+        #[ignore = "needs pgbouncer: run cargo xtask test"]
+        async || rig().await
+    );
+    oncekey::core::erase_conformance!(
+        #[ignore = "needs pgbouncer: run cargo xtask test"]
+        async || rig().await
+    );
+    oncekey::core::erase_browse_conformance!(
+        #[ignore = "needs pgbouncer: run cargo xtask test"]
+        async || rig().await
+    );
+    oncekey::core::wake_conformance!(
+        #[ignore = "needs pgbouncer: run cargo xtask test"]
+        async || rig().await
+    );
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
     #[ignore = "needs pgbouncer: run cargo xtask test"]

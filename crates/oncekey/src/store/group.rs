@@ -203,15 +203,15 @@ impl<B: Backend> Writer<B> {
         }
     }
 
-    /// A connection that was idle may have been closed by the server or a pooler meanwhile. That
-    /// shows only when it is used, and is no reason to fail anybody.
+    /// A connection that was idle may have been closed by the server or a pooler meanwhile, or turn
+    /// out to be of no use. That shows only when it is used, and is no reason to fail anybody: another
+    /// one is tried, unless there is none to be had.
     async fn run_with_a_second_try(
         &mut self,
         operations: &[B::Op],
     ) -> Result<Answers<B::Op>, Failure> {
-        let was_open = self.connection.is_some();
         match self.run(operations).await {
-            Err(Failure::NotSent(_)) if was_open => self.run(operations).await,
+            Err(Failure::NotSent(_)) if self.pause.is_zero() => self.run(operations).await,
             ended => ended,
         }
     }

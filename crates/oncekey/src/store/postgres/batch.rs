@@ -58,17 +58,12 @@ impl Backend for Batches {
 }
 
 impl Batches {
-    async fn claim(
-        &self,
-        line: &Line,
-        batch: &[Op],
-    ) -> Result<Answers<Op>, tokio_postgres::Error> {
+    async fn claim(&self, line: &Line, batch: &[Op]) -> Result<Answers<Op>, tokio_postgres::Error> {
         let claims: Vec<&PreparedClaim> = batch.iter().filter_map(claim_of).collect();
         let columns = ClaimColumns::of(&claims);
         let ids = columns.ids.clone();
-        let (made, found) = line
-            .query_both((&self.sql.claim, &columns.values()), (&self.sql.found, &[&ids]))
-            .await;
+        let (made, found) =
+            line.query_both((&self.sql.claim, &columns.values()), (&self.sql.found, &[&ids])).await;
         let made = made?;
         let made: HashMap<&[u8], &Row> =
             made.iter().filter_map(|row| Some((row::get(row, 0).ok()?, row))).collect();
@@ -135,11 +130,7 @@ impl Batches {
         }
     }
 
-    async fn write(
-        &self,
-        line: &Line,
-        batch: &[Op],
-    ) -> Result<Answers<Op>, tokio_postgres::Error> {
+    async fn write(&self, line: &Line, batch: &[Op]) -> Result<Answers<Op>, tokio_postgres::Error> {
         let mut answers: Vec<Option<Result<Reply, StoreError>>> =
             batch.iter().map(|_| None).collect();
         for round in 0..ROUNDS {
@@ -199,11 +190,7 @@ impl Batches {
     }
 
     /// Makes the change where it may be made, and says where that was.
-    async fn apply(
-        &self,
-        line: &Line,
-        ops: &[&Op],
-    ) -> Result<Vec<KeyId>, tokio_postgres::Error> {
+    async fn apply(&self, line: &Line, ops: &[&Op]) -> Result<Vec<KeyId>, tokio_postgres::Error> {
         let rows = match ops.first() {
             Some(Op::Complete(..)) => {
                 let columns = CompletionColumns::of(ops);

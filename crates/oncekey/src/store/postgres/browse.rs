@@ -41,7 +41,8 @@ impl PostgresStore {
         // One more than asked for tells whether there is another page.
         let more = query.value(i64::try_from(limit + 1).unwrap_or(i64::MAX), Type::INT8);
         let order = format!("ORDER BY born DESC, key_id DESC LIMIT {more}");
-        let rows = self.browse(COLUMNS, query, &order).await?;
+        let text = query.text(&self.schema, COLUMNS, &order);
+        let rows = self.browse(&text, query).await?;
         // The clock was read before the rows, and there is a row even if nothing was found.
         let now = rows.first().map_or(Ok(0), |row| row::get(row, 0))?;
         let mut found: Vec<&Row> = rows.iter().filter(|row| is_there(row)).collect();
@@ -62,8 +63,11 @@ impl PostgresStore {
         query.filter(filter);
         let limit = i64::try_from(cap.saturating_add(1)).unwrap_or(i64::MAX);
         let limit = query.value(limit, Type::INT8);
-        let rows = self.browse("key_id", query, &format!("LIMIT {limit}")).await?;
-        let counted = rows.iter().filter(|row| is_there(row)).count();
+        let text = query.text(&self.schema, "1 AS one", &format!("LIMIT {limit}"));
+        let text = text.replace("SELECT c.now, r.*", "SELECT count(r.one)");
+        let rows = self.browse(&text, query).await?;
+        let counted: i64 = rows.first().map_or(Ok(0), |row| row::get(row, 0))?;
+        let counted = usize::try_from(counted).unwrap_or(usize::MAX);
         Ok(if counted > cap { Count::AtLeast(cap) } else { Count::Exactly(counted) })
     }
 
@@ -80,26 +84,13 @@ impl PostgresStore {
         let limit = i64::try_from(limit.min(MAX_PAGE)).unwrap_or(i64::MAX);
         let limit = query.value(limit, Type::INT8);
         let order = format!("ORDER BY born DESC, key_id DESC LIMIT {limit}");
-        let rows = self.browse(COLUMNS, query, &order).await?;
+        let text = query.text(&self.schema, COLUMNS, &order);
+        let rows = self.browse(&text, query).await?;
         Ok(rows.iter().filter(|row| is_there(row)).filter_map(summary).collect())
     }
 
-    /// Reads the clock, and then the rows that `query` asks for beside it.
-    async fn browse(
-        &self,
-        columns: &str,
-        query: Query,
-        order: &str,
-    ) -> Result<Vec<Row>, StoreError> {
-        let conditions = query.conditions.join(" AND ");
-        let schema = &self.schema;
-        let text = format!(
-            "WITH c AS MATERIALIZED (SELECT {NOW} AS now)
-             SELECT c.now, r.* FROM c LEFT JOIN LATERAL (
-                SELECT {columns} FROM {schema}.oncekey_records WHERE {conditions} {order}) AS r
-             ON true"
-        );
-        let statement = Statement::plain(&text, &query.types);
+    async fn browse(&self, text: &str, query: Query) -> Result<Vec<Row>, StoreError> {
+        let statement = Statement::plain(text, &query.types);
         let values: Vec<&(dyn ToSql + Sync)> =
             query.values.iter().map(|value| &**value as &(dyn ToSql + Sync)).collect();
         self.readers.ask(Effect::Harmless, &statement, &values).await
@@ -118,6 +109,18 @@ impl Query {
         Self { conditions: vec![STANDS.to_owned()], values: Vec::new(), types: Vec::new() }
     }
 
+    /// Reads the clock, and then `columns` of the rows beside it. There is a row even if nothing was
+    /// found.
+    fn text(&self, schema: &str, columns: &str, order: &str) -> String {
+        let conditions = self.conditions.join(" AND ");
+        format!(
+            "WITH c AS MATERIALIZED (SELECT {NOW} AS now)
+             SELECT c.now, r.* FROM c LEFT JOIN LATERAL (
+                SELECT {columns} FROM {schema}.oncekey_records WHERE {conditions} {order}) AS r
+             ON true"
+        )
+    }
+
     /// Adds a value, and says how the text refers to it.
     fn value(&mut self, value: impl ToSql + Sync + Send + 'static, kind: Type) -> String {
         self.values.push(Box::new(value));
@@ -131,7 +134,9 @@ impl Query {
             // As a number in the text, so that the planner sees which partial index fits.
             let condition = match state {
                 StateKind::Done => "state = 51".to_owned(),
-                open => format!("state <> 51 AND state = {}", open.code()),
+                open @ (StateKind::Running | StateKind::Unknown | StateKind::Parked) => {
+                    format!("state <> 51 AND state = {}", open.code())
+                }
             };
             self.conditions.push(condition);
         }
@@ -179,9 +184,7 @@ fn write_cursor(row: &Row) -> Result<Cursor, StoreError> {
 /// A cursor of another store, or a damaged one, is the caller's mistake.
 fn read_cursor(Cursor(bytes): &Cursor) -> Result<(i64, Vec<u8>), StoreError> {
     match bytes.split_first_chunk::<8>() {
-        Some((born, id)) if bytes.len() == CURSOR => {
-            Ok((i64::from_be_bytes(*born), id.to_vec()))
-        }
+        Some((born, id)) if bytes.len() == CURSOR => Ok((i64::from_be_bytes(*born), id.to_vec())),
         _ => Err(StoreError::new(
             ErrorKind::Rejected,
             "the cursor is not one of this store: begin at the first page",

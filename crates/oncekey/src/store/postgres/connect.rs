@@ -201,9 +201,7 @@ impl Line {
         statement: &Statement,
         place: &'l OnceCell<tokio_postgres::Statement>,
     ) -> Result<&'l tokio_postgres::Statement, Error> {
-        place
-            .get_or_try_init(|| self.client.prepare_typed(&statement.text, &statement.types))
-            .await
+        place.get_or_try_init(|| self.client.prepare_typed(&statement.text, &statement.types)).await
     }
 }
 
@@ -289,6 +287,8 @@ impl fmt::Debug for Dialler {
 
 impl fmt::Debug for Line {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.debug_struct("Line").field("is_closed", &self.client.is_closed()).finish_non_exhaustive()
+        out.debug_struct("Line")
+            .field("is_closed", &self.client.is_closed())
+            .finish_non_exhaustive()
     }
 }

@@ -49,7 +49,8 @@ pub(super) fn is_about_prepared_statements(error: &Error) -> bool {
 pub(super) fn from_postgres(error: Error) -> StoreError {
     let (kind, message) = match error.code() {
         Some(code) => explain(code),
-        None if is_about_tls(&error) => (
+        None if shows(&error, "does not allow writes") => READ_ONLY,
+        None if shows(&error, "TLS") => (
             ErrorKind::Unsuitable,
             "no encrypted connection to PostgreSQL: check its certificate, give `sslrootcert`, or \
              say `sslmode=disable` on a network that you trust",
@@ -73,7 +74,10 @@ pub(super) fn ambiguous(error: StoreError) -> StoreError {
 
 /// The server did not answer in time.
 pub(super) fn too_slow(kind: ErrorKind) -> StoreError {
-    StoreError::new(kind, "PostgreSQL did not answer in time: look for locks, load or a broken network")
+    StoreError::new(
+        kind,
+        "PostgreSQL did not answer in time: look for locks, load or a broken network",
+    )
 }
 
 /// The store is set up in a way in which it cannot work.
@@ -88,6 +92,12 @@ pub(super) fn contested() -> StoreError {
         "too many others change this key at the same time: ask again later",
     )
 }
+
+const READ_ONLY: (ErrorKind, &str) = (
+    ErrorKind::Unavailable,
+    "PostgreSQL is read-only (a standby, or default_transaction_read_only): name the primary in the \
+     URL",
+);
 
 fn explain(code: &SqlState) -> (ErrorKind, &'static str) {
     use ErrorKind::{Corrupt, Rejected, Unavailable, Unsuitable};
@@ -104,16 +114,14 @@ fn explain(code: &SqlState) -> (ErrorKind, &'static str) {
             "the user lacks rights: grant SELECT, INSERT, UPDATE and DELETE on all tables of \
              oncekey's schema and USAGE on the schema, or apply `migration_sql()` as its owner",
         ),
-        &SqlState::UNDEFINED_TABLE | &SqlState::UNDEFINED_COLUMN | &SqlState::INVALID_SCHEMA_NAME => (
+        &SqlState::UNDEFINED_TABLE
+        | &SqlState::UNDEFINED_COLUMN
+        | &SqlState::INVALID_SCHEMA_NAME => (
             Unsuitable,
             "the tables of oncekey are gone or were changed: restore them, or open the store anew \
              and have them made",
         ),
-        &SqlState::READ_ONLY_SQL_TRANSACTION => (
-            Unavailable,
-            "PostgreSQL is read-only (a standby, or default_transaction_read_only): name the \
-             primary in the URL",
-        ),
+        &SqlState::READ_ONLY_SQL_TRANSACTION => READ_ONLY,
         &SqlState::DISK_FULL => (Unavailable, "the disk of PostgreSQL is full: free some space"),
         &SqlState::TOO_MANY_CONNECTIONS => (
             Unavailable,
@@ -127,9 +135,10 @@ fn explain(code: &SqlState) -> (ErrorKind, &'static str) {
         &SqlState::CANNOT_CONNECT_NOW | &SqlState::ADMIN_SHUTDOWN | &SqlState::CRASH_SHUTDOWN => {
             (Unavailable, "PostgreSQL is starting or stopping: ask again later")
         }
-        &SqlState::QUERY_CANCELED => {
-            (Unavailable, "PostgreSQL cancelled the statement: raise statement_timeout for this user")
-        }
+        &SqlState::QUERY_CANCELED => (
+            Unavailable,
+            "PostgreSQL cancelled the statement: raise statement_timeout for this user",
+        ),
         &SqlState::T_R_SERIALIZATION_FAILURE => (
             Unavailable,
             "PostgreSQL does not run at READ COMMITTED: set default_transaction_isolation to \
@@ -146,7 +155,8 @@ fn explain(code: &SqlState) -> (ErrorKind, &'static str) {
     }
 }
 
-fn is_about_tls(error: &Error) -> bool {
-    // The driver does not say so in any other way.
-    error.to_string().starts_with("error performing TLS handshake")
+/// Whether the driver says so, for what has no code of its own.
+fn shows(error: &Error, words: &str) -> bool {
+    let cause = std::error::Error::source(error).map(ToString::to_string).unwrap_or_default();
+    error.to_string().contains(words) || cause.contains(words)
 }

@@ -148,9 +148,10 @@ impl PostgresOptions {
     /// A schema that needs no quoting cannot be misread, by us or by anybody.
     fn check(&self) -> Result<(), StoreError> {
         let mut letters = self.schema.bytes();
-        let is_plain = letters.next().is_some_and(|first| first.is_ascii_lowercase() || first == b'_')
-            && letters.all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_')
-            && self.schema.len() <= 63;
+        let is_plain =
+            letters.next().is_some_and(|first| first.is_ascii_lowercase() || first == b'_')
+                && letters.all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_')
+                && self.schema.len() <= 63;
         if is_plain {
             return Ok(());
         }

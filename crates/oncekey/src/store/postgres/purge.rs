@@ -3,9 +3,7 @@
 use oncekey_core::saved::{NotKept, Outcome};
 use oncekey_core::seal::Seal;
 use oncekey_core::store::Purged;
-use oncekey_core::{
-    Answer, Fence, KeyId, Lease, Owner, StoreError, Timestamp, Tombstone,
-};
+use oncekey_core::{Answer, Fence, KeyId, Lease, Owner, StoreError, Timestamp, Tombstone};
 use tokio_postgres::Row;
 
 use super::PostgresStore;
@@ -116,9 +114,8 @@ fn read_due(row: &Row) -> Option<Due> {
         }
     };
     let seal = Seal::from_bytes(array(row, 9)?);
-    let sound = expires <= now
-        && expires <= forget
-        && seal == Seal::of_answer(&lease, &outcome, &stands);
+    let sound =
+        expires <= now && expires <= forget && seal == Seal::of_answer(&lease, &outcome, &stands);
     sound.then_some(Due { lease, forget, now, seal, status, outcome })
 }
 

@@ -28,7 +28,8 @@ impl PostgresStore {
                 return Ok(Restored::Kept);
             }
             let mut values = columns.values();
-            let seen = rows.first().map(|row| Ok::<_, StoreError>((row::get(row, 3)?, row::get(row, 2)?)));
+            let seen =
+                rows.first().map(|row| Ok::<_, StoreError>((row::get(row, 3)?, row::get(row, 2)?)));
             let seen: Option<(i64, i16)> = seen.transpose()?;
             let written = match &seen {
                 None => self.singles.ask(Effect::Writes, &self.sql.restore_new, &values).await?,
@@ -77,12 +78,14 @@ fn check(record: &Record) -> Result<(), StoreError> {
         State::Done { answer: Answer::Kept(saved), .. } => {
             saved.body.len() > MAX_BODY || saved.headers.encoded_len() > MAX_HEADERS
         }
-        State::Done { .. } | State::Running { .. } | State::Unknown { .. } | State::Parked { .. } => {
-            false
-        }
+        State::Done { .. }
+        | State::Running { .. }
+        | State::Unknown { .. }
+        | State::Parked { .. } => false,
     };
     if is_large || texts.iter().any(|text| text.as_bytes().len() > MAX_TEXT) {
-        let text = "a text, the header lines or the body of the record are larger than a store takes";
+        let text =
+            "a text, the header lines or the body of the record are larger than a store takes";
         return Err(StoreError::new(ErrorKind::Rejected, text));
     }
     Ok(())

@@ -71,7 +71,6 @@ pub(super) fn get<'r, T: FromSql<'r>>(row: &'r Row, column: usize) -> Result<T, 
     row.try_get(column).map_err(|_| Damage::Damaged("a column has a value of the wrong kind"))
 }
 
-
 pub(super) fn small(row: &Row, column: usize) -> Result<i64, Damage> {
     get::<i16>(row, column).map(i64::from)
 }

@@ -100,7 +100,7 @@ fn ledger(schema: &str) -> String {
 }
 
 async fn schema_exists(client: &impl GenericClient, schema: &str) -> Result<bool, StoreError> {
-    let text = format!("SELECT to_regnamespace('{schema}') IS NOT NULL");
+    let text = format!("SELECT EXISTS (SELECT FROM pg_namespace WHERE nspname = '{schema}')");
     let row = client.query_typed_one(&text, &[]).await.map_err(from_postgres)?;
     Ok(row.get(0))
 }
@@ -108,7 +108,12 @@ async fn schema_exists(client: &impl GenericClient, schema: &str) -> Result<bool
 /// The newest migration that the tables have, if this version can work with them. Zero if there are
 /// none.
 async fn applied(client: &impl GenericClient, schema: &str) -> Result<i32, StoreError> {
-    let text = format!("SELECT to_regclass('{schema}.oncekey_migrations') IS NOT NULL");
+    // From the catalogue itself: `to_regclass` goes by a cache that still holds what was so before
+    // the wait for the lock.
+    let text = format!(
+        "SELECT EXISTS (SELECT FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
+         WHERE n.nspname = '{schema}' AND c.relname = 'oncekey_migrations')"
+    );
     let row = client.query_typed_one(&text, &[]).await.map_err(from_postgres)?;
     if !row.get::<_, bool>(0) {
         return Ok(0);
