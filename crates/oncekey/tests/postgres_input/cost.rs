@@ -18,41 +18,45 @@ async fn wal(admin: &Client) -> u64 {
     row.get::<_, &str>(0).parse().expect("a number")
 }
 
-/// Replays must not cost the server a sync. Others write to the same log now and then, so of several
-/// rounds the quietest counts.
+/// Replays must not cost the server a sync. Others write to the same log at the same time, so a look
+/// is short, and it is enough if some of many find nothing: whoever wrote would write every time.
 #[tokio::test]
 #[ignore = "needs PostgreSQL: run cargo xtask test"]
 async fn replays_and_refusals_write_nothing() {
+    const KEYS: u32 = 100;
     let admin = admin().await;
     let schema = fresh_schema(&admin).await;
     let open = || async { PostgresOptions::new(url()).schema(&schema).open().await.unwrap() };
-    let (store, stranger) = (open().await, open().await);
-    for number in 0..200 {
+    let store = open().await;
+    for number in 0..KEYS {
         let lease = win(&store, &claim(number, 1)).await;
         if number % 2 == 0 {
             assert_eq!(store.complete(&lease, &completion()).await.unwrap(), Write::Applied);
         }
     }
     // Through a process that has met the keys, and through one that meets each for the first time.
-    for (who, round_of) in [("who knows the keys", 0), ("who does not", 1)] {
-        let mut quietest = u64::MAX;
-        for round in 0..10 {
-            let before = wal(&admin).await;
-            for number in (round * 20)..(round * 20 + 20) {
-                let store = if round_of == 0 { &store } else { &stranger };
-                match store.claim(&claim(number, 9)).await.unwrap() {
-                    Claimed::Lost { refusal, .. } => assert!(
-                        matches!(refusal, Refusal::Replay | Refusal::InProgress(_)),
-                        "{refusal:?}"
-                    ),
-                    Claimed::Won { .. } => panic!("the key was taken"),
-                }
+    for who in ["who knows the keys", "who does not"] {
+        let mut quiet = 0;
+        for _ in 0..30 {
+            let stranger = open().await;
+            let store = if who == "who knows the keys" { &store } else { &stranger };
+            for number in (0..KEYS).step_by(2) {
+                let before = wal(&admin).await;
+                let replay = store.claim(&claim(number, 9)).await.unwrap();
+                let refusal = store.claim(&claim(number + 1, 9)).await.unwrap();
+                quiet += u32::from(wal(&admin).await == before);
+                assert!(matches!(replay, Claimed::Lost { refusal: Refusal::Replay, .. }));
+                let in_progress =
+                    matches!(refusal, Claimed::Lost { refusal: Refusal::InProgress(_), .. });
+                assert!(in_progress, "{refusal:?}");
             }
-            quietest = quietest.min(wal(&admin).await - before);
+            if quiet >= 10 {
+                break;
+            }
         }
-        assert_eq!(quietest, 0, "twenty replays and refusals of one {who} write nothing");
+        assert!(quiet >= 10, "replays of one {who} write: only {quiet} looks found nothing");
     }
-    drop((store, stranger));
+    drop(store);
     drop_schema(&admin, &schema).await;
 }
 

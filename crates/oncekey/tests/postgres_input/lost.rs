@@ -1,13 +1,14 @@
 //! Rivals, lost answers, lost connections, lost records.
 
+use std::collections::HashMap;
 use std::env;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use oncekey::core::restore::{Restore, Restored};
 use oncekey::core::wake::{Feed, Wake, Woken};
-use oncekey::core::{Claimed, ErrorKind, Grant, Refusal, Store, Write};
+use oncekey::core::{Claimed, ErrorKind, Fence, Grant, Refusal, Store, Write};
 use oncekey::store::postgres::PostgresOptions;
 
 use crate::proxy::counting_proxy;
@@ -134,11 +135,12 @@ async fn an_answer_that_is_lost_is_ambiguous_and_asking_again_tells() {
     drop_schema(&admin, &schema).await;
 }
 
-/// A statement that was prepared is gone, as behind a pooler: the store goes on without.
+/// A pooler that nobody told us of: the store goes on without prepared statements.
 #[tokio::test]
-#[ignore = "needs PostgreSQL: run cargo xtask test"]
+#[ignore = "needs pgbouncer: run cargo xtask test"]
 async fn a_pooler_that_was_not_announced_is_noticed() {
-    let Ok(pooler) = env::var("ONCEKEY_TEST_PGBOUNCER") else { return };
+    let pooler =
+        env::var("ONCEKEY_TEST_PGBOUNCER").expect("ONCEKEY_TEST_PGBOUNCER: cargo xtask test");
     let admin = admin().await;
     let schema = fresh_schema(&admin).await;
     let store = PostgresOptions::new(pooler).schema(&schema).open().await.unwrap();
@@ -229,4 +231,71 @@ async fn a_record_from_elsewhere_is_restored_once() {
     drop((old, new));
     drop_schema(&admin, &here).await;
     drop_schema(&admin, &there).await;
+}
+
+/// I2: many owners of few keys, one after the other, through two stores. Each notes its fence while
+/// the key is its own, so they are noted in the order in which they were granted. Once with a clock
+/// that is right, once with one that stepped back by an hour.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+#[ignore = "needs PostgreSQL: run cargo xtask test"]
+async fn fences_rise_while_many_claim_and_release() {
+    const KEYS: u32 = 3;
+    let admin = admin().await;
+    let schema = fresh_schema(&admin).await;
+    let open = || async { PostgresOptions::new(url()).schema(&schema).open().await.unwrap() };
+    let stores = [Arc::new(open().await), Arc::new(open().await)];
+    let noted: Arc<Mutex<HashMap<u32, Vec<Fence>>>> = Arc::default();
+    for ahead in ["0", "3600000000"] {
+        let behind = format!(
+            "UPDATE {schema}.oncekey_meta SET number = CASE {ahead} WHEN 0 THEN 0 ELSE
+                (extract(epoch FROM clock_timestamp()) * 1000000)::bigint + {ahead} END
+             WHERE name = 'high'"
+        );
+        admin.batch_execute(&behind).await.unwrap();
+        let mut tasks = Vec::new();
+        for task in 0..12 {
+            let store = Arc::clone(&stores[task % 2]);
+            let noted = Arc::clone(&noted);
+            tasks.push(tokio::spawn(async move {
+                let task = u32::try_from(task).unwrap();
+                for step in 0..60 {
+                    let key = (task + step) % KEYS;
+                    let claimed = store.claim(&claim(key, task * 1_000 + step)).await.unwrap();
+                    let Claimed::Won { lease, .. } = claimed else { continue };
+                    noted.lock().unwrap().entry(key).or_default().push(lease.fence);
+                    assert_eq!(store.release(&lease).await.unwrap(), Write::Applied);
+                }
+            }));
+        }
+        for task in tasks {
+            task.await.unwrap();
+        }
+    }
+    for fences in noted.lock().unwrap().values() {
+        assert!(fences.len() > 20, "a key was granted only {} times", fences.len());
+        assert!(fences.windows(2).all(|pair| pair[0] < pair[1]), "{fences:?}");
+    }
+    drop(stores);
+    drop_schema(&admin, &schema).await;
+}
+
+/// Somebody holds our row in a transaction of their own: nobody waits for them for long.
+#[tokio::test]
+#[ignore = "needs PostgreSQL: run cargo xtask test"]
+async fn a_row_that_somebody_holds_is_not_waited_for_long() {
+    let mut admin = admin().await;
+    let schema = fresh_schema(&admin).await;
+    let options = PostgresOptions::new(url()).schema(&schema);
+    let store = options.lock_timeout(Duration::from_millis(150)).open().await.unwrap();
+    let lease = win(&store, &claim(1, 1)).await;
+    let transaction = admin.transaction().await.unwrap();
+    let hold = format!("SELECT FROM {schema}.oncekey_records FOR UPDATE");
+    transaction.batch_execute(&hold).await.unwrap();
+    let error = store.complete(&lease, &completion()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert!(error.to_string().contains("holds a lock"), "{error}");
+    transaction.rollback().await.unwrap();
+    assert_eq!(store.complete(&lease, &completion()).await.unwrap(), Write::Applied);
+    drop(store);
+    drop_schema(&admin, &schema).await;
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use oncekey::core::health::{Inspect, Tier, Verdict};
 use oncekey::core::{ErrorKind, Store, StoreError, Write};
 use oncekey::store::postgres::{Migrations, PostgresOptions, Prepared};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
 use crate::scene::{admin, claim, completion, drop_schema, fresh_schema, url, url_with, win};
@@ -64,6 +65,45 @@ async fn a_server_that_says_nothing_is_given_up() {
     let options = PostgresOptions::new(format!("postgres://user:hunter2@127.0.0.1:{port}/db"))
         .connect_timeout(Duration::from_millis(200));
     assert_says(&refused(options).await, ErrorKind::Unavailable, "no connection to PostgreSQL");
+}
+
+/// A server that answers everybody with this error.
+async fn server_that_says(code: &'static str) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("loopback");
+    let port = listener.local_addr().expect("an address").port();
+    tokio::spawn(async move {
+        while let Ok((mut client, _)) = listener.accept().await {
+            let mut asked = [0; 1_024];
+            // The first question is for TLS, which this server does not speak.
+            let _ = client.read(&mut asked).await;
+            let _ = client.write_all(b"N").await;
+            let _ = client.read(&mut asked).await;
+            let fields = format!("SFATAL\0VFATAL\0C{code}\0Mas the test says\0\0");
+            let length = u32::try_from(fields.len() + 4).expect("a short text");
+            let _ = client.write_all(b"E").await;
+            let _ = client.write_all(&length.to_be_bytes()).await;
+            let _ = client.write_all(fields.as_bytes()).await;
+        }
+    });
+    format!("postgres://user:hunter2@127.0.0.1:{port}/db")
+}
+
+#[tokio::test]
+async fn what_a_server_says_is_explained() {
+    for (code, kind, words) in [
+        ("28P01", ErrorKind::Unsuitable, "refuses the user or the password"),
+        ("3D000", ErrorKind::Unsuitable, "the database does not exist"),
+        ("53300", ErrorKind::Unavailable, "no connection left"),
+        ("57P03", ErrorKind::Unavailable, "starting or stopping"),
+        ("53100", ErrorKind::Unavailable, "disk of PostgreSQL is full"),
+    ] {
+        let options = PostgresOptions::new(server_that_says(code).await);
+        assert_says(&refused(options).await, kind, words);
+    }
+    // Whoever insists on TLS hears that there is none.
+    let url = format!("{}?sslmode=require", server_that_says("00000").await);
+    let error = refused(PostgresOptions::new(url)).await;
+    assert_says(&error, ErrorKind::Unsuitable, "no encrypted connection");
 }
 
 #[tokio::test]
