@@ -9,6 +9,10 @@
 ))]
 mod parts;
 
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+#[allow(dead_code, reason = "neither store uses all of it, and one may be left out")]
+mod group;
+
 #[cfg(feature = "dynamodb")]
 pub mod dynamodb;
 #[cfg(feature = "mysql")]

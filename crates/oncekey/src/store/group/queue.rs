@@ -1,0 +1,229 @@
+//! What waits for a writer, by rank, and which keys are under way.
+
+use std::collections::{HashSet, VecDeque};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use oncekey_core::{ErrorKind, KeyId, StoreError};
+use tokio::sync::{Notify, oneshot};
+use tokio::time::Instant;
+
+use super::{Answers, Limits, Mixing, Operation};
+
+/// Operations that wait, and what is known of those under way.
+#[derive(Debug)]
+pub(super) struct Queue<O: Operation> {
+    state: Mutex<State<O>>,
+    /// Tells one writer that there is something to take.
+    something: Notify,
+    limits: Limits,
+}
+
+/// Operations that are under way together. Dropping it, even by a panic, frees their keys; whoever
+/// has no answer then hears that nobody knows.
+#[derive(Debug)]
+pub(super) struct Batch<O: Operation> {
+    operations: Vec<O>,
+    callers: Vec<Option<Caller<O>>>,
+    queue: Arc<Queue<O>>,
+}
+
+type Caller<O> = oneshot::Sender<Result<<O as Operation>::Reply, StoreError>>;
+
+#[derive(Debug)]
+struct State<O: Operation> {
+    /// One queue for each rank.
+    ranks: Vec<VecDeque<Waiting<O>>>,
+    /// The keys of every batch under way.
+    busy: HashSet<KeyId>,
+    is_closed: bool,
+}
+
+#[derive(Debug)]
+struct Waiting<O: Operation> {
+    operation: O,
+    caller: Caller<O>,
+    until: Instant,
+}
+
+impl<O: Operation> Queue<O> {
+    pub(super) fn new(limits: Limits) -> Self {
+        let ranks = (0..O::RANKS).map(|_| VecDeque::new()).collect();
+        let state = State { ranks, busy: HashSet::new(), is_closed: false };
+        Self { state: Mutex::new(state), something: Notify::new(), limits }
+    }
+
+    /// Adds an operation, unless too many of its rank wait already.
+    pub(super) fn put(
+        &self,
+        operation: O,
+    ) -> Result<oneshot::Receiver<Result<O::Reply, StoreError>>, StoreError> {
+        let (caller, reply) = oneshot::channel();
+        let until = Instant::now() + self.limits.patience;
+        let mut state = self.lock();
+        let rank = operation.rank();
+        if state.ranks[rank].len() >= self.limits.queue {
+            return Err(StoreError::new(
+                ErrorKind::Unavailable,
+                format!(
+                    "{} calls wait for the store already: it is too slow or not there",
+                    self.limits.queue
+                ),
+            ));
+        }
+        state.ranks[rank].push_back(Waiting { operation, caller, until });
+        drop(state);
+        self.something.notify_one();
+        Ok(reply)
+    }
+
+    /// Waits for operations and takes as many as a batch may hold. `None` when there are none and
+    /// never will be.
+    pub(super) async fn take(self: &Arc<Self>) -> Option<Batch<O>> {
+        loop {
+            // Made before the look, so that whatever comes after it is not missed.
+            let something = self.something.notified();
+            {
+                let mut state = self.lock();
+                if let Some(batch) = self.gather(&mut state) {
+                    return Some(batch);
+                }
+                if state.is_closed && state.ranks.iter().all(VecDeque::is_empty) {
+                    drop(state);
+                    // The next writer wants to go home, too.
+                    self.something.notify_one();
+                    return None;
+                }
+            }
+            something.await;
+            // Whoever was woken together with the first caller puts its operation first.
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// Takes what may go together, the lowest rank first and each rank in its order.
+    fn gather(self: &Arc<Self>, state: &mut State<O>) -> Option<Batch<O>> {
+        let now = Instant::now();
+        let mut room = Room::new(self.limits);
+        let (mut operations, mut callers) = (Vec::new(), Vec::new());
+        let State { ranks, busy, .. } = state;
+        for rank in ranks.iter_mut() {
+            let mut later = VecDeque::new();
+            while let Some(waiting) = rank.pop_front() {
+                if waiting.until <= now {
+                    // Nobody may be there to hear it.
+                    let _ = waiting.caller.send(Err(StoreError::new(
+                        ErrorKind::Unavailable,
+                        "the store was too slow: this call waited and was given back untried",
+                    )));
+                    continue;
+                }
+                if waiting.operation.ids().any(|id| busy.contains(&id)) {
+                    later.push_back(waiting);
+                    continue;
+                }
+                if !room.admits(&waiting.operation) {
+                    later.push_back(waiting);
+                    break;
+                }
+                busy.extend(waiting.operation.ids());
+                operations.push(waiting.operation);
+                callers.push(Some(waiting.caller));
+            }
+            // What was passed over comes before what was not looked at.
+            later.append(rank);
+            *rank = later;
+            if self.limits.mixing == Mixing::Apart && !operations.is_empty() {
+                break;
+            }
+        }
+        if operations.is_empty() {
+            return None;
+        }
+        // For another writer, if one is idle. If all keys are busy it finds nothing and waits.
+        if ranks.iter().any(|rank| !rank.is_empty()) {
+            self.something.notify_one();
+        }
+        Some(Batch { operations, callers, queue: Arc::clone(self) })
+    }
+
+    /// Lets the writers finish what waits and then end.
+    pub(super) fn close(&self) {
+        self.lock().is_closed = true;
+        self.something.notify_waiters();
+        self.something.notify_one();
+    }
+
+    /// A panic while holding this lock cannot leave more than an operation without an answer.
+    fn lock(&self) -> MutexGuard<'_, State<O>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<O: Operation> Batch<O> {
+    pub(super) fn operations(&self) -> &[O] {
+        &self.operations
+    }
+
+    /// Answers the callers from `first` on. One that is gone hears nothing.
+    pub(super) fn answer(&mut self, first: usize, answers: Answers<O>) {
+        for (caller, answer) in self.callers.iter_mut().skip(first).zip(answers) {
+            if let Some(caller) = caller.take() {
+                let _ = caller.send(answer);
+            }
+        }
+    }
+
+    /// Tells everybody from `first` on what went wrong.
+    pub(super) fn fail(&mut self, first: usize, error: &StoreError) {
+        let each = self.callers.iter().skip(first);
+        let errors = each.map(|_| Err(StoreError::new(error.kind(), full_text(error)))).collect();
+        self.answer(first, errors);
+    }
+}
+
+impl<O: Operation> Drop for Batch<O> {
+    fn drop(&mut self) {
+        let mut state = self.queue.lock();
+        for id in self.operations.iter().flat_map(Operation::ids) {
+            state.busy.remove(&id);
+        }
+        let is_waited_for = state.ranks.iter().any(|rank| !rank.is_empty()) || state.is_closed;
+        drop(state);
+        if is_waited_for {
+            self.queue.something.notify_one();
+        }
+    }
+}
+
+/// How much a batch still takes.
+struct Room {
+    left: usize,
+    bytes: usize,
+    is_empty: bool,
+}
+
+impl Room {
+    fn new(limits: Limits) -> Self {
+        Self { left: limits.batch, bytes: limits.bytes, is_empty: true }
+    }
+
+    /// Makes room for `operation` if there is some. The first always fits, whatever its size.
+    fn admits(&mut self, operation: &impl Operation) -> bool {
+        let size = operation.size();
+        if self.left == 0 || (size > self.bytes && !self.is_empty) {
+            return false;
+        }
+        self.is_empty = false;
+        self.left -= 1;
+        self.bytes = self.bytes.saturating_sub(size);
+        true
+    }
+}
+
+/// The text of an error with its cause: an error cannot be cloned, and everybody gets their own.
+fn full_text(error: &StoreError) -> String {
+    match std::error::Error::source(error) {
+        Some(source) => format!("{error} ({source})"),
+        None => error.to_string(),
+    }
+}
