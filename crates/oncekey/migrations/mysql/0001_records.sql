@@ -4,6 +4,8 @@
 -- One row per key id, and no other unique index: a claim is decided by this one alone.
 CREATE TABLE IF NOT EXISTS `{prefix}records` (
     `key_id`              BINARY(32)        NOT NULL,
+    -- The order in which keys came, for lists. It is no time, so no clock disturbs it.
+    `seq`                 BIGINT            NOT NULL AUTO_INCREMENT,
     `format`              TINYINT UNSIGNED  NOT NULL,
     `state`               TINYINT UNSIGNED  NOT NULL,
     `fence`               BIGINT            NOT NULL,
@@ -36,9 +38,9 @@ CREATE TABLE IF NOT EXISTS `{prefix}records` (
     `pieces`              INT UNSIGNED      NULL,
     `body`                LONGBLOB          NULL,
     PRIMARY KEY (`key_id`),
+    KEY `seq` (`seq`),
     -- What is not done has no due time: so this serves purges and the look for open records.
-    KEY `due` (`due`, `created`),
-    KEY `created` (`created`)
+    KEY `due` (`due`, `seq`)
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
 
 -- Pieces of large bodies. They are written before, and referred to only by, the completion; those of

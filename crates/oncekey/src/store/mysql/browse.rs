@@ -12,10 +12,7 @@ use super::sql::{self, NOW, Tables};
 use crate::store::parts::Damage;
 
 const SUMMARY: &str = "`key_id`, `fence`, `class`, `created`, `key`, `scope`, `route`, `request`, \
-    `state`, `at`, `expires`, `status`";
-
-/// A place in a list: when the record was created and its key id, as bytes.
-const CURSOR: usize = 8 + 32;
+    `state`, `at`, `expires`, `status`, `seq`";
 
 pub(super) async fn list(
     session: &mut Session,
@@ -25,13 +22,13 @@ pub(super) async fn list(
 ) -> Result<Listing, Trouble> {
     let limit = page.bounded_limit();
     let now = clock(session).await?;
-    let after = page.after.as_ref().and_then(read_cursor).map_or_else(String::new, |(at, id)| {
-        let id = sql::hex(&id);
-        format!(" AND (`created` < {at} OR (`created` = {at} AND `key_id` < {id}))")
+    let below = page.after.as_ref().map_or(i64::MAX, |Cursor(bytes)| {
+        // Checked by `check_cursor` before; anything else would be an empty page.
+        bytes.as_slice().try_into().map_or(i64::MIN, i64::from_be_bytes)
     });
     // One more than asked for tells whether there is another page.
     let text = format!(
-        "SELECT {SUMMARY} FROM {} WHERE {}{after} ORDER BY `created` DESC, `key_id` DESC LIMIT {}",
+        "SELECT {SUMMARY} FROM {} WHERE {} AND `seq` < {below} ORDER BY `seq` DESC LIMIT {}",
         tables.records,
         conditions(filter, now),
         limit + 1
@@ -74,8 +71,7 @@ pub(super) async fn find(
 ) -> Result<Vec<Summary>, Trouble> {
     let now = clock(session).await?;
     let text = format!(
-        "SELECT {SUMMARY} FROM {} WHERE {} AND `key` = {} ORDER BY `created` DESC, `key_id` DESC \
-         LIMIT {}",
+        "SELECT {SUMMARY} FROM {} WHERE {} AND `key` = {} ORDER BY `seq` DESC LIMIT {}",
         tables.records,
         conditions(&Filter::default(), now),
         sql::hex(key.as_bytes()),
@@ -89,7 +85,7 @@ pub(super) async fn find(
 /// A cursor of another store, or a damaged one, is the caller's mistake.
 pub(super) fn check_cursor(page: &Page) -> Result<(), StoreError> {
     match &page.after {
-        Some(Cursor(bytes)) if bytes.len() != CURSOR => Err(StoreError::new(
+        Some(Cursor(bytes)) if bytes.len() != 8 => Err(StoreError::new(
             ErrorKind::Rejected,
             "the cursor is not one of this store: begin at the first page",
         )),
@@ -126,15 +122,8 @@ fn conditions(filter: &Filter, now: Timestamp) -> String {
 }
 
 fn cursor(last: &Row) -> Result<Cursor, Damage> {
-    let created: i64 = row::number(last, 3)?;
-    let mut bytes = created.to_be_bytes().to_vec();
-    bytes.extend_from_slice(row::blob(last, 0)?);
-    Ok(Cursor(bytes))
-}
-
-fn read_cursor(Cursor(bytes): &Cursor) -> Option<(i64, [u8; 32])> {
-    let (created, id) = bytes.split_first_chunk::<8>()?;
-    Some((i64::from_be_bytes(*created), id.try_into().ok()?))
+    let seq: i64 = row::number(last, 12)?;
+    Ok(Cursor(seq.to_be_bytes().to_vec()))
 }
 
 /// The record in this row, unless it is damaged.

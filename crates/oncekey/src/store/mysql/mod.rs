@@ -38,7 +38,7 @@ mod schema;
 mod session;
 mod sql;
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -49,7 +49,7 @@ use oncekey_core::restore::{Lineage, Restore, Restored};
 use oncekey_core::store::Purged;
 use oncekey_core::{
     Answer, Claim, Claimed, Completion, Decision, Erase, Erased, ErrorKind, KeyId, Lease, Record,
-    Renewal, State, Store, StoreError, Write, decide,
+    Renewal, State, Store, StoreError, Timestamp, Write, decide,
 };
 
 pub use self::inspect::Galera;
@@ -141,16 +141,17 @@ impl Store for MysqlStore {
     }
 
     async fn renew(&self, leases: &[Lease], span: Duration) -> Result<Vec<Renewal>, StoreError> {
-        let mut renewals = Vec::with_capacity(leases.len());
-        let mut rest = leases;
-        while !rest.is_empty() {
-            let (some, others) = rest.split_at(distinct(rest));
-            rest = others;
+        // Each once: a second renewal would tell another time than the first.
+        let unique: HashSet<_> = leases.iter().map(proof).collect();
+        let unique: Vec<_> = unique.into_iter().collect();
+        let mut renewals = HashMap::new();
+        for some in unique.chunks(renew::MOST) {
             let renewed =
                 pooled!(self, |session| renew::renew(session, &self.tables, some, span));
-            renewals.extend(renewed.map_err(Trouble::of_write)?);
+            renewals.extend(some.iter().copied().zip(renewed.map_err(Trouble::of_write)?));
         }
-        Ok(renewals)
+        let answer = |lease| renewals.get(&proof(lease)).copied().unwrap_or(Renewal::Lost);
+        Ok(leases.iter().map(answer).collect())
     }
 
     async fn send(&self, lease: &Lease) -> Result<Write, StoreError> {
@@ -257,10 +258,9 @@ impl Restore for MysqlStore {
     }
 }
 
-/// How many leases go into one statement: no key twice, because it would be renewed once.
-fn distinct(leases: &[Lease]) -> usize {
-    let mut ids = HashSet::new();
-    leases.iter().take(renew::MOST).take_while(|lease| ids.insert(lease.id)).count()
+/// A lease without its time: what a store compares.
+fn proof(lease: &Lease) -> Lease {
+    Lease { until: Timestamp::default(), ..*lease }
 }
 
 /// A restored record has the limits of one that was claimed and completed here.

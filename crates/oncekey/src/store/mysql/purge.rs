@@ -4,7 +4,7 @@ use mysql_async::Row;
 use oncekey_core::saved::{NotKept, Outcome};
 use oncekey_core::seal::Seal;
 use oncekey_core::store::Purged;
-use oncekey_core::{Answer, Fence, KeyId, Lease, Owner, StateKind, Timestamp, Tombstone};
+use oncekey_core::{Answer, Fence, Lease, Owner, StateKind, Timestamp, Tombstone};
 
 use super::error::Trouble;
 use super::session::Session;
@@ -12,7 +12,7 @@ use super::sql::{self, NOW, Tables};
 use super::{remove, row};
 use crate::store::parts::Damage;
 
-const DUE: &str = "`key_id`, `due`, `created`, `expires`, `forget`, `status`, `not_kept`, `outcome`, \
+const DUE: &str = "`key_id`, `due`, `seq`, `expires`, `forget`, `status`, `not_kept`, `outcome`, \
     `answer_seal`, `fence`, `owner`, `state`";
 
 /// A finished record whose time is over.
@@ -21,15 +21,6 @@ struct Due {
     forget: Timestamp,
     status: Option<u16>,
     outcome: Outcome,
-}
-
-/// Where a look through what is due goes on: past damaged rows, which stay for people to look at and
-/// must not keep the others from going.
-#[derive(Clone, Copy)]
-struct After {
-    due: i64,
-    created: i64,
-    id: KeyId,
 }
 
 /// Removes at most `limit` records, in one transaction.
@@ -78,31 +69,24 @@ async fn due(
     let sets = session.run(&[clock]).await?;
     let now = row::moment(sets.first())?;
     let mut found = Vec::new();
-    let mut after = None;
+    // A look goes on past damaged rows, which stay for people to look at and must not keep the others
+    // from going.
+    let mut beyond = String::new();
     while found.len() < limit {
         let text = format!(
-            "SELECT {DUE} FROM {} WHERE `due` <= {}{} ORDER BY `due`, `created`, `key_id` LIMIT {limit}",
+            "SELECT {DUE} FROM {} WHERE `due` <= {}{beyond} ORDER BY `due`, `seq` LIMIT {limit}",
             tables.records,
             now.micros(),
-            after.as_ref().map_or_else(String::new, beyond),
         );
         let sets = session.run(&[text]).await?;
         let rows = sets.first().map_or(&[][..], |set| &set.rows);
         found.extend(rows.iter().filter_map(|row| read_due(row, now).ok().flatten()));
         let Some(last) = rows.last().filter(|_| rows.len() == limit) else { break };
-        let (due, created) = (row::number(last, 1)?, row::number(last, 2)?);
-        after = Some(After { due, created, id: row::key_id(last)? });
+        let (due, seq): (i64, i64) = (row::number(last, 1)?, row::number(last, 2)?);
+        beyond = format!(" AND (`due` > {due} OR (`due` = {due} AND `seq` > {seq}))");
     }
     found.truncate(limit);
     Ok((found, now))
-}
-
-fn beyond(After { due, created, id }: &After) -> String {
-    let id = sql::hex(id.as_bytes());
-    format!(
-        " AND (`due` > {due} OR (`due` = {due} AND (`created` > {created} \
-         OR (`created` = {created} AND `key_id` > {id}))))"
-    )
 }
 
 /// `None` if the row is not what was written, as far as can be told without reading the answer.

@@ -15,7 +15,7 @@ use super::sql::{self, NOW, Tables, push_hex};
 /// The most leases in one statement: a tenth of a second of work for the server at most.
 pub(super) const MOST: usize = 500;
 
-/// Extends leases on different keys, at most [`MOST`], in the order of their keys.
+/// Extends different leases, at most [`MOST`].
 pub(super) async fn renew(
     session: &mut Session,
     tables: &Tables,
