@@ -16,8 +16,8 @@ use oncekey::core::health::{Inspect, Tier, Verdict};
 use oncekey::core::restore::{Restore, Restored};
 use oncekey::core::saved::{Headers, Saved};
 use oncekey::core::{
-    Answer, Claim, Claimed, Class, Completion, Erase as _, ErrorKind, Fence, Fingerprint, Grant, KeyId, Lease,
-    Origin, Owner, Places, Refusal, Sent, Store, StoreError, Write,
+    Answer, Claim, Claimed, Class, Completion, Erase as _, ErrorKind, Fence, Fingerprint, Grant,
+    KeyId, Lease, Origin, Owner, Places, Refusal, Sent, Store, StoreError, Write,
 };
 use oncekey::store::mysql::{Migrate, MysqlOptions, MysqlStore, migration_sql};
 
@@ -340,7 +340,10 @@ async fn many_programs_race_for_the_same_keys() {
                 match claimed {
                     Claimed::Won { lease, grant, .. } => {
                         assert_eq!(grant, Grant::Fresh, "a key is won once");
-                        assert_eq!(store.complete(&lease, &completion()).await.unwrap(), Write::Applied);
+                        assert_eq!(
+                            store.complete(&lease, &completion()).await.unwrap(),
+                            Write::Applied
+                        );
                         (key, 1)
                     }
                     Claimed::Lost { refusal, record, .. } => {

@@ -76,20 +76,23 @@ pub(super) async fn run(
     open.sort_by_key(|&place| claims[place].claim.id);
     for round in 0..ROUNDS {
         // A lone claim is most likely the first of its key: it is tried at once.
-        if round > 0 || open.len() > 1 {
-            look(session, tables, claims, &open, &mut answers).await?;
-            open.retain(|&place| answers[place].is_none());
-        }
-        match insert(session, tables, claims, &open, &mut answers).await {
-            Ok(()) => open.clear(),
+        let looked = if round > 0 || open.len() > 1 {
+            look(session, tables, claims, &open, &mut answers).await
+        } else {
+            Ok(())
+        };
+        open.retain(|&place| answers[place].is_none());
+        let ended = match looked {
+            Ok(()) => insert(session, tables, claims, &open, &mut answers).await,
+            Err(trouble) => Err(trouble),
+        };
+        match ended {
+            Ok(()) => break,
             Err(trouble) if matches!(trouble.code(), Some(DUPLICATE | OUT_OF_RANGE)) => {}
             Err(trouble) if trouble.is_contention() && round + 1 < ROUNDS => {
-                pause(claims[open[0]], round).await;
+                pause(claims[0], round).await;
             }
             Err(trouble) => return Err(trouble),
-        }
-        if open.is_empty() {
-            break;
         }
     }
     Ok(answers.into_iter().map(|answer| answer.unwrap_or_else(|| Err(contended()))).collect())
@@ -104,15 +107,15 @@ async fn look(
     answers: &mut [Option<Result<Came, StoreError>>],
 ) -> Result<(), Trouble> {
     let ids = sql::list(open.iter().map(|&place| &claims[place].claim.id));
-    let clock = format!("SELECT {NOW}");
+    let clock = format!("SELECT {NOW}, `fence` FROM {} WHERE `id` = 1", tables.clock);
     let find = format!("SELECT {} FROM {} WHERE `key_id` IN {ids}", row::COLUMNS, tables.records);
     let sets = session.run(&[clock, find]).await?;
-    let now = row::moment(sets.first())?;
+    let (now, mark) = clock_of(sets.first())?;
     for found in sets.get(1).map_or(&[][..], |set| &set.rows) {
         let id = row::key_id(found)?;
         let place = open.iter().copied().find(|&place| claims[place].claim.id == id);
         let Some(place) = place else { continue };
-        answers[place] = decide_on(session, tables, claims[place], found, now).await?;
+        answers[place] = decide_on(session, tables, claims[place], found, (now, mark)).await?;
     }
     Ok(())
 }
@@ -123,7 +126,7 @@ async fn decide_on(
     tables: &Tables,
     prepared: &PreparedClaim,
     found: &Row,
-    now: Timestamp,
+    (now, mark): (Timestamp, Option<Fence>),
 ) -> Result<Option<Result<Came, StoreError>>, Trouble> {
     let Assembled { record, pieces, .. } = match row::read(found) {
         Ok(found) => found,
@@ -143,8 +146,10 @@ async fn decide_on(
     let lease = match grant {
         Grant::Again => Lease { until, ..record.lease() },
         Grant::Fresh | Grant::Reused | Grant::TakenOver => {
-            let fence = Fence::next(Some(record.fence), now);
-            if fence <= record.fence {
+            // A record that was restored may be older than one of this key that is gone.
+            let before = Some(record.fence).max(mark);
+            let fence = Fence::next(before, now);
+            if Some(fence) <= before {
                 return Err(Trouble::damaged("a fence at the end of the numbers"));
             }
             Lease { id: claim.id, fence, owner: claim.owner, until }
@@ -159,7 +164,7 @@ async fn decide_on(
     let condition = as_read(&record);
     let text = format!("UPDATE {} SET {assignments} WHERE {condition}", tables.records);
     let sets = session.run(&[text]).await?;
-    if !sets.first().is_some_and(|set| set.matched == 1) {
+    if sets.first().is_none_or(|set| set.matched != 1) {
         return Ok(None);
     }
     if grant != Grant::Again {
@@ -168,13 +173,24 @@ async fn decide_on(
     Ok(Some(Ok(Came::Decided(Claimed::Won { lease, grant, earlier }))))
 }
 
+/// The clock and the high-water mark, which is nothing as long as no record has gone.
+fn clock_of(set: Option<&Set>) -> Result<(Timestamp, Option<Fence>), Trouble> {
+    let row = set.and_then(|set| set.rows.first());
+    let row = row.ok_or(Trouble::damaged("the highest fence that was removed is gone"))?;
+    let now = Timestamp::from_micros(row::number(row, 0)?);
+    Ok((now, Fence::from_number(row::number(row, 1)?)))
+}
+
 /// What a new attempt writes over an old record.
 fn over(prepared: &PreparedClaim, lease: &Lease, sent: Sent, created: Timestamp) -> String {
     let mut values = String::new();
-    push_values(&mut values, prepared, &lease.fence.to_string(), sent, [
-        &lease.until.micros().to_string(),
-        &created.micros().to_string(),
-    ]);
+    push_values(
+        &mut values,
+        prepared,
+        &lease.fence.to_string(),
+        sent,
+        [&lease.until.micros().to_string(), &created.micros().to_string()],
+    );
     let mut text = String::new();
     for (column, value) in COLUMNS.split(", ").zip(values.split(", ")) {
         write!(text, "{} = {value}, ", column.trim()).expect("a string takes everything");
@@ -234,8 +250,7 @@ async fn insert(
     }
     let Tables { records, clock, .. } = tables;
     let now = format!("SET @n = {NOW}");
-    let fence =
-        format!("SET @f = GREATEST(@n, (SELECT `fence` FROM {clock} WHERE `id` = 1) + 1)");
+    let fence = format!("SET @f = GREATEST(@n, (SELECT `fence` FROM {clock} WHERE `id` = 1) + 1)");
     let mut rows = format!("INSERT INTO {records} ({COLUMNS}) VALUES ");
     for (nth, &place) in open.iter().enumerate() {
         rows.push_str(if nth == 0 { "(" } else { ", (" });

@@ -139,11 +139,7 @@ impl Script {
     }
 
     /// What the server has said, and which writings that leaves in doubt.
-    fn answers(
-        self,
-        sets: &[Set],
-        count: usize,
-    ) -> (Vec<Result<Write, StoreError>>, Vec<usize>) {
+    fn answers(self, sets: &[Set], count: usize) -> (Vec<Result<Write, StoreError>>, Vec<usize>) {
         let matched = |set: usize| sets.get(set).map_or(0, |set: &Set| set.matched);
         let mut answers: Vec<_> = (0..count).map(|_| Ok(Write::Applied)).collect();
         let mut doubtful = Vec::new();
@@ -171,8 +167,7 @@ async fn judge_afresh(
     answers: &mut [Result<Write, StoreError>],
 ) -> Result<(), Trouble> {
     let ids = sql::list(doubtful.iter().map(|&place| &writings[place].lease.id));
-    let text =
-        format!("SELECT {} FROM {} WHERE `key_id` IN {ids}", row::STANDING, tables.records);
+    let text = format!("SELECT {} FROM {} WHERE `key_id` IN {ids}", row::STANDING, tables.records);
     let sets = session.run(&[text]).await?;
     let mut found = HashMap::new();
     for row in sets.first().map_or(&[][..], |set| &set.rows) {

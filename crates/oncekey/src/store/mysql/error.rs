@@ -100,7 +100,9 @@ impl From<Error> for Trouble {
     fn from(error: Error) -> Self {
         match error {
             Error::Server(error) => Self::Refused(error),
-            lost => Self::Lost(lost),
+            lost @ (Error::Driver(_) | Error::Io(_) | Error::Other(_) | Error::Url(_)) => {
+                Self::Lost(lost)
+            }
         }
     }
 }
@@ -115,11 +117,15 @@ impl From<Damage> for Trouble {
 pub(super) fn from_connect(error: Error, address: &str) -> StoreError {
     match error {
         Error::Server(error) => from_server(error),
-        Error::Io(IoError::Tls(error)) => StoreError::new(
-            ErrorKind::Unavailable,
-            format!("no secure connection to {address}: check its certificate"),
+        // What the TLS library has to say about a certificate comes as invalid data.
+        Error::Io(error) if is_about_tls(&error) => StoreError::new(
+            ErrorKind::Unsuitable,
+            format!(
+                "no secure connection to {address}: its certificate is not trusted; name the root \
+                 certificate (`root_certificate`)"
+            ),
         )
-        .with_source(error),
+        .with_source(Error::Io(error)),
         Error::Driver(
             error @ (DriverError::UnknownAuthPlugin { .. }
             | DriverError::CleartextPluginDisabled
@@ -130,11 +136,22 @@ pub(super) fn from_connect(error: Error, address: &str) -> StoreError {
              mysql_native_password, caching_sha2_password or ed25519",
         )
         .with_source(Error::Driver(error)),
-        error => StoreError::new(
-            ErrorKind::Unavailable,
-            format!("no connection to {address}: check that the server runs and may be reached"),
-        )
-        .with_source(error),
+        error @ (Error::Driver(_) | Error::Io(_) | Error::Other(_) | Error::Url(_)) => {
+            StoreError::new(
+                ErrorKind::Unavailable,
+                format!(
+                    "no connection to {address}: check that the server runs and may be reached"
+                ),
+            )
+            .with_source(error)
+        }
+    }
+}
+
+fn is_about_tls(error: &IoError) -> bool {
+    match error {
+        IoError::Tls(_) => true,
+        IoError::Io(error) => error.kind() == std::io::ErrorKind::InvalidData,
     }
 }
 
@@ -156,10 +173,9 @@ pub(super) fn from_server(error: ServerError) -> StoreError {
             "the user lacks rights: grant it SELECT, INSERT, UPDATE and DELETE on the tables of \
              oncekey, and CREATE for migrations",
         ),
-        1045 | 1698 => (
-            ErrorKind::Unsuitable,
-            "the server refused the user or the password: check the URL",
-        ),
+        1045 | 1698 => {
+            (ErrorKind::Unsuitable, "the server refused the user or the password: check the URL")
+        }
         1049 => (ErrorKind::Unsuitable, "the database of the URL does not exist: create it first"),
         1146 => (
             ErrorKind::Unsuitable,
@@ -171,10 +187,9 @@ pub(super) fn from_server(error: ServerError) -> StoreError {
             "the tables of oncekey have another shape than this version knows: apply \
              `migration_sql()`, or upgrade oncekey",
         ),
-        1290 | 1792 | 1836 | 3100 => (
-            ErrorKind::Unavailable,
-            "the server is read-only: point the URL at the primary",
-        ),
+        1290 | 1792 | 1836 | 3100 => {
+            (ErrorKind::Unavailable, "the server is read-only: point the URL at the primary")
+        }
         3 | 28 | 1020 | 1021 | 1026 | 1114 => {
             (ErrorKind::Unavailable, "the disk of the server is full: free some space")
         }

@@ -244,7 +244,8 @@ impl Facts {
         let on = ["read_only", "super_read_only", "innodb_read_only"];
         match on.into_iter().find(|name| self.is_on(name)) {
             Some(name) => {
-                let text = format!("the server is read-only ({name}): point the URL at the primary");
+                let text =
+                    format!("the server is read-only ({name}): point the URL at the primary");
                 Finding::refused("read-only", text)
             }
             None => Finding::good("read-only", "the server takes writes"),
@@ -282,8 +283,7 @@ impl Facts {
         if bytes >= LEAST_PACKET {
             Finding::good("packet", "statements of every size fit")
         } else {
-            let text =
-                format!("max_allowed_packet is {bytes}: raise it to {LEAST_PACKET} or more");
+            let text = format!("max_allowed_packet is {bytes}: raise it to {LEAST_PACKET} or more");
             Finding::refused("packet", text)
         }
     }
@@ -372,7 +372,11 @@ mod tests {
     #[test]
     fn a_good_server_is_good() {
         assert_eq!(worst(&facts(&[]), Galera::Refused), []);
-        let mysql = facts(&[("version", "8.0.36"), ("tx_isolation", ""), ("transaction_isolation", "READ-COMMITTED")]);
+        let mysql = facts(&[
+            ("version", "8.0.36"),
+            ("tx_isolation", ""),
+            ("transaction_isolation", "READ-COMMITTED"),
+        ]);
         assert_eq!(worst(&mysql, Galera::Refused), []);
         assert_eq!(mysql.name(), "MySQL 8.0.36");
     }

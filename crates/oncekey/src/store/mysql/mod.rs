@@ -146,8 +146,7 @@ impl Store for MysqlStore {
         let unique: Vec<_> = unique.into_iter().collect();
         let mut renewals = HashMap::new();
         for some in unique.chunks(renew::MOST) {
-            let renewed =
-                pooled!(self, |session| renew::renew(session, &self.tables, some, span));
+            let renewed = pooled!(self, |session| renew::renew(session, &self.tables, some, span));
             renewals.extend(some.iter().copied().zip(renewed.map_err(Trouble::of_write)?));
         }
         let answer = |lease| renewals.get(&proof(lease)).copied().unwrap_or(Renewal::Lost);
@@ -224,8 +223,7 @@ impl Browse for MysqlStore {
 #[async_trait]
 impl Erase for MysqlStore {
     async fn erase(&self, id: &KeyId) -> Result<Erased, StoreError> {
-        pooled!(self, |session| erase::erase(session, &self.tables, id))
-            .map_err(Trouble::of_write)
+        pooled!(self, |session| erase::erase(session, &self.tables, id)).map_err(Trouble::of_write)
     }
 }
 

@@ -1,6 +1,7 @@
 //! How to open a store.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -27,6 +28,7 @@ pub struct MysqlOptions {
     writers: usize,
     readers: usize,
     timeout: Duration,
+    root_certificate: Option<PathBuf>,
 }
 
 /// Connections that write batches.
@@ -58,6 +60,7 @@ impl MysqlOptions {
             writers: WRITERS,
             readers: READERS,
             timeout: TIMEOUT,
+            root_certificate: None,
         }
     }
 
@@ -94,6 +97,13 @@ impl MysqlOptions {
     /// How long the server may take to answer, instead of five seconds.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
+        self
+    }
+
+    /// Asks for TLS and trusts the root certificates in this PEM file, beside those that everybody
+    /// trusts.
+    pub fn root_certificate(mut self, path: impl Into<PathBuf>) -> Self {
+        self.root_certificate = Some(path.into());
         self
     }
 
@@ -141,10 +151,18 @@ impl MysqlOptions {
         }
         // The socket would lead past a proxy that the URL names. Matched rows, not changed ones: a
         // renewal within the same microsecond is one.
+        let ssl = match &self.root_certificate {
+            Some(path) => {
+                let ssl = options.ssl_opts().cloned().unwrap_or_default();
+                Some(ssl.with_root_certs(vec![path.clone().into()]))
+            }
+            None => options.ssl_opts().cloned(),
+        };
         let builder = OptsBuilder::from_opts(options)
             .prefer_socket(false)
             .client_found_rows(true)
-            .stmt_cache_size(0);
+            .stmt_cache_size(0)
+            .ssl_opts(ssl);
         Ok(builder.into())
     }
 
