@@ -1,1 +1,280 @@
-//! The store on MySQL and MariaDB.
+//! MySQL and MariaDB: for teams that run one already.
+//!
+//! For as many programs on as many machines as the server takes. What was acknowledged survives what
+//! the server's redo log and binary log survive: with `innodb_flush_log_at_trx_commit=1` and
+//! `sync_binlog=1` that is `kill -9` and a power cut. The store looks at the server when it is opened,
+//! refuses one that cannot keep the promises, and says so if it keeps less.
+//!
+//! - Keys are 32 bytes in a binary column; no collation ever compares them.
+//! - Claims and everything that ends an attempt are committed in groups: see `claims.rs`, `ends.rs`.
+//! - Time is the server's clock, `SYSDATE(6)`.
+//! - Bodies over 64 KiB are written in pieces before their completion.
+//!
+//! ```no_run
+//! # async fn open() -> Result<(), oncekey::core::StoreError> {
+//! use oncekey::store::mysql::MysqlOptions;
+//!
+//! let store = MysqlOptions::new("mysql://oncekey:secret@127.0.0.1:3306/oncekey").open().await?;
+//! # drop(store);
+//! # Ok(())
+//! # }
+//! ```
+
+mod browse;
+mod claims;
+mod ends;
+mod erase;
+mod error;
+mod inspect;
+mod large;
+mod op;
+mod options;
+mod purge;
+mod remove;
+mod renew;
+mod restore;
+mod row;
+mod schema;
+mod session;
+mod sql;
+
+use std::collections::{HashMap, HashSet};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use oncekey_core::browse::{Browse, Count, Filter, Listing, Page, Summary};
+use oncekey_core::health::{Inspect, StoreHealth};
+use oncekey_core::record::Text;
+use oncekey_core::restore::{Lineage, Restore, Restored};
+use oncekey_core::store::Purged;
+use oncekey_core::{
+    Answer, Claim, Claimed, Completion, Decision, Erase, Erased, ErrorKind, KeyId, Lease, Record,
+    Renewal, State, Store, StoreError, Timestamp, Write, decide,
+};
+
+pub use self::inspect::Galera;
+pub use self::options::MysqlOptions;
+pub use self::schema::{Migrate, migration_sql};
+
+use self::claims::{Came, PreparedClaim};
+use self::ends::{End, Writing};
+use self::error::{DUPLICATE, Trouble};
+use self::op::{Op, Reply};
+use self::session::{Pool, Session};
+use self::sql::Tables;
+use crate::store::group::Group;
+use crate::store::parts::{CompletionParts, is_forgotten};
+
+/// The most records that one transaction purges: some milliseconds of holding their locks.
+const PURGE_SLICE: usize = 250;
+
+/// How often something that is not batched is tried when locks are not to be had.
+const ATTEMPTS: u32 = 5;
+
+/// Keeps records in MySQL or MariaDB.
+#[derive(Debug)]
+pub struct MysqlStore {
+    group: Group<Op>,
+    pool: Pool,
+    tables: Tables,
+}
+
+impl MysqlStore {
+    /// Opens the store with the defaults of [`MysqlOptions`].
+    ///
+    /// # Errors
+    /// As [`MysqlOptions::open`].
+    pub async fn open(url: &str) -> Result<Self, StoreError> {
+        MysqlOptions::new(url).open().await
+    }
+
+    async fn write(&self, lease: &Lease, end: End) -> Result<Write, StoreError> {
+        match self.group.ask(Op::Write(Writing { lease: *lease, end })).await? {
+            Reply::Wrote(write) => Ok(write),
+            Reply::Claimed(_) => unreachable!("{WRONG}"),
+        }
+    }
+}
+
+/// Does something on a connection of the pool, again if locks were not to be had: then the server has
+/// taken it back as a whole. A macro, because the compiler cannot tell yet that an asynchronous closure
+/// over borrowed values may move between threads.
+macro_rules! pooled {
+    ($store:expr, |$session:ident| $work:expr) => {{
+        let mut attempt = 1;
+        loop {
+            let ended = match $store.pool.hold().await {
+                Ok(mut held) => {
+                    let $session: &mut Session = &mut held;
+                    $work.await
+                }
+                Err(trouble) => Err(trouble),
+            };
+            match ended {
+                Err(trouble) if trouble.is_contention() && attempt < ATTEMPTS => attempt += 1,
+                ended => break ended,
+            }
+        }
+    }};
+}
+
+#[async_trait]
+impl Store for MysqlStore {
+    async fn claim(&self, claim: &Claim) -> Result<Claimed, StoreError> {
+        claim.check()?;
+        loop {
+            let op = Op::Claim(Box::new(PreparedClaim::new(claim)));
+            match self.group.ask(op).await? {
+                Reply::Claimed(Came::Decided(claimed)) => return Ok(claimed),
+                Reply::Claimed(Came::Far) => {}
+                Reply::Wrote(_) => unreachable!("{WRONG}"),
+            }
+            let read = pooled!(self, |session| large::read(session, &self.tables, &claim.id));
+            let (record, now) = read.map_err(Trouble::of_read)?;
+            // Gone or stripped in between: then it is decided anew.
+            if let Some(record) = record.map(Box::new)
+                && let Decision::Refuse(refusal) = decide(Some(&record), claim, now)
+            {
+                return Ok(Claimed::Lost { refusal, record, now });
+            }
+        }
+    }
+
+    async fn renew(&self, leases: &[Lease], span: Duration) -> Result<Vec<Renewal>, StoreError> {
+        // Each once: a second renewal would tell another time than the first.
+        let unique: HashSet<_> = leases.iter().map(proof).collect();
+        let unique: Vec<_> = unique.into_iter().collect();
+        let mut renewals = HashMap::new();
+        for some in unique.chunks(renew::MOST) {
+            let renewed = pooled!(self, |session| renew::renew(session, &self.tables, some, span));
+            renewals.extend(some.iter().copied().zip(renewed.map_err(Trouble::of_write)?));
+        }
+        let answer = |lease| renewals.get(&proof(lease)).copied().unwrap_or(Renewal::Lost);
+        Ok(leases.iter().map(answer).collect())
+    }
+
+    async fn send(&self, lease: &Lease) -> Result<Write, StoreError> {
+        self.write(lease, End::Send).await
+    }
+
+    async fn complete(&self, lease: &Lease, completion: &Completion) -> Result<Write, StoreError> {
+        completion.check()?;
+        if let Some(body) = large::body_of(completion) {
+            let (tables, answer) = (&self.tables, (completion, body));
+            let ended = pooled!(self, |session| large::record(session, tables, lease, answer));
+            return ended.map_err(Trouble::of_write);
+        }
+        let parts = CompletionParts::new(lease, completion, 0);
+        self.write(lease, End::Complete(Box::new(parts))).await
+    }
+
+    async fn release(&self, lease: &Lease) -> Result<Write, StoreError> {
+        self.write(lease, End::Release).await
+    }
+
+    async fn unknown(&self, lease: &Lease) -> Result<Write, StoreError> {
+        self.write(lease, End::Unknown).await
+    }
+
+    async fn get(&self, id: &KeyId) -> Result<Option<Record>, StoreError> {
+        let read = pooled!(self, |session| large::read(session, &self.tables, id));
+        let (record, now) = read.map_err(Trouble::of_read)?;
+        Ok(record.filter(|record| !is_forgotten(record, now)))
+    }
+
+    async fn purge(&self, limit: usize) -> Result<Purged, StoreError> {
+        let mut purged = Purged::default();
+        while purged.total() < limit {
+            let slice = PURGE_SLICE.min(limit - purged.total());
+            let some = pooled!(self, |session| purge::purge(session, &self.tables, slice));
+            let Purged { forgotten, stripped } = some.map_err(Trouble::of_write)?;
+            purged.forgotten += forgotten;
+            purged.stripped += stripped;
+            if forgotten + stripped < slice {
+                break;
+            }
+        }
+        Ok(purged)
+    }
+}
+
+#[async_trait]
+impl Browse for MysqlStore {
+    async fn list(&self, filter: &Filter, page: &Page) -> Result<Listing, StoreError> {
+        browse::check_cursor(page)?;
+        pooled!(self, |session| browse::list(session, &self.tables, filter, page))
+            .map_err(Trouble::of_read)
+    }
+
+    async fn count(&self, filter: &Filter, cap: usize) -> Result<Count, StoreError> {
+        pooled!(self, |session| browse::count(session, &self.tables, filter, cap))
+            .map_err(Trouble::of_read)
+    }
+
+    async fn find(&self, key: &Text, limit: usize) -> Result<Vec<Summary>, StoreError> {
+        pooled!(self, |session| browse::find(session, &self.tables, key, limit))
+            .map_err(Trouble::of_read)
+    }
+}
+
+/// `Ok` means that the content is in no row of the tables any more. InnoDB keeps older versions of a row
+/// until no transaction can see them, and the logs of the server keep what was written to them until
+/// they are overwritten or removed: see `docs/explanation/mysql-store.md`.
+#[async_trait]
+impl Erase for MysqlStore {
+    async fn erase(&self, id: &KeyId) -> Result<Erased, StoreError> {
+        pooled!(self, |session| erase::erase(session, &self.tables, id)).map_err(Trouble::of_write)
+    }
+}
+
+#[async_trait]
+impl Inspect for MysqlStore {
+    async fn inspect(&self) -> Result<StoreHealth, StoreError> {
+        // On a connection of its own, because the others are refused if something is wrong.
+        let server = self.pool.server();
+        let mut session = server.connect_unchecked().await?;
+        inspect::inspect(&mut session, &self.tables, server.galera).await
+    }
+}
+
+#[async_trait]
+impl Restore for MysqlStore {
+    async fn restore(&self, record: &Record) -> Result<Restored, StoreError> {
+        check(record)?;
+        for attempt in 1.. {
+            match pooled!(self, |session| restore::restore(session, &self.tables, record)) {
+                // Somebody has made the record meanwhile: then it is compared with that.
+                Err(trouble) if trouble.code() == Some(DUPLICATE) && attempt < ATTEMPTS => {}
+                ended => return ended.map_err(Trouble::of_write),
+            }
+        }
+        unreachable!("the last attempt returns")
+    }
+
+    async fn lineage(&self) -> Result<Lineage, StoreError> {
+        pooled!(self, |session| restore::lineage(session, &self.tables)).map_err(Trouble::of_read)
+    }
+}
+
+/// A lease without its time: what a store compares.
+fn proof(lease: &Lease) -> Lease {
+    Lease { until: Timestamp::default(), ..*lease }
+}
+
+/// A restored record has the limits of one that was claimed and completed here.
+fn check(record: &Record) -> Result<(), StoreError> {
+    if let State::Done { answer: answer @ Answer::Kept(_), .. } = &record.state {
+        let (retention, linger) = (Duration::ZERO, Duration::ZERO);
+        Completion { answer: answer.clone(), retention, linger }.check()?;
+    }
+    let origin = &record.origin;
+    let texts = [&origin.key, &origin.scope, &origin.route, &origin.request];
+    if texts.iter().any(|text| text.as_bytes().len() > oncekey_core::store::MAX_TEXT) {
+        let message = "a text of the record is longer than a store takes";
+        return Err(StoreError::new(ErrorKind::Rejected, message));
+    }
+    Ok(())
+}
+
+/// Another reply would be a bug in this module.
+const WRONG: &str = "every operation is answered in kind";

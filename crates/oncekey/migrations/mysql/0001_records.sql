@@ -1,0 +1,68 @@
+-- Times are microseconds since the Unix epoch. Everything that came from outside is bytes: no column
+-- has a collation, so no two keys are ever taken for one. See docs/explanation/mysql-store.md.
+
+-- One row per key id, and no other unique index: a claim is decided by this one alone.
+CREATE TABLE IF NOT EXISTS `{prefix}records` (
+    `key_id`              BINARY(32)        NOT NULL,
+    -- The order in which keys came, for lists. It is no time, so no clock disturbs it.
+    `seq`                 BIGINT            NOT NULL AUTO_INCREMENT,
+    `format`              TINYINT UNSIGNED  NOT NULL,
+    `state`               TINYINT UNSIGNED  NOT NULL,
+    `fence`               BIGINT            NOT NULL,
+    `owner`               BINARY(16)        NOT NULL,
+    `class`               TINYINT UNSIGNED  NOT NULL,
+    `sent`                TINYINT UNSIGNED  NOT NULL,
+    -- Running: when the lease lapses. Otherwise: since when the state stands.
+    `at`                  BIGINT            NOT NULL,
+    `created`             BIGINT            NOT NULL,
+    `fingerprint_version` TINYINT UNSIGNED  NOT NULL,
+    `fingerprint`         BINARY(32)        NOT NULL,
+    `seal`                VARBINARY(64)     NOT NULL,
+    `places`              MEDIUMBLOB        NOT NULL,
+    `key`                 VARBINARY(2048)   NOT NULL,
+    `scope`               VARBINARY(2048)   NOT NULL,
+    `route`               VARBINARY(2048)   NOT NULL,
+    `request`             VARBINARY(2048)   NOT NULL,
+    -- What became of it, if it is done: until when it answers, when it may be forgotten, when a
+    -- purge has something to do.
+    `expires`             BIGINT            NULL,
+    `forget`              BIGINT            NULL,
+    `due`                 BIGINT            NULL,
+    `status`              SMALLINT UNSIGNED NULL,
+    -- Zero for a kept answer, else why there is none.
+    `not_kept`            TINYINT UNSIGNED  NULL,
+    `outcome`             VARBINARY(64)     NULL,
+    `answer_seal`         VARBINARY(64)     NULL,
+    `headers`             MEDIUMBLOB        NULL,
+    -- Small bodies are here; of a large one, this many pieces are in the table of pieces.
+    `pieces`              INT UNSIGNED      NULL,
+    `body`                LONGBLOB          NULL,
+    PRIMARY KEY (`key_id`),
+    KEY `seq` (`seq`),
+    -- What is not done has no due time: so this serves purges and the look for open records.
+    KEY `due` (`due`, `seq`)
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
+
+-- Pieces of large bodies. They are written before, and referred to only by, the completion; those of
+-- an attempt that never completed go with its record or with the next attempt. The outcome is the
+-- digest of the whole answer: two answers that are written at the same time do not mix.
+CREATE TABLE IF NOT EXISTS `{prefix}pieces` (
+    `key_id`  BINARY(32)    NOT NULL,
+    `fence`   BIGINT        NOT NULL,
+    `outcome` VARBINARY(64) NOT NULL,
+    `part`    INT UNSIGNED  NOT NULL,
+    `bytes`   MEDIUMBLOB    NOT NULL,
+    PRIMARY KEY (`key_id`, `fence`, `outcome`, `part`)
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
+
+-- The highest fence of a record that is gone: it outlives the records, so that fences rise for ever.
+-- And the name of this database's life.
+CREATE TABLE IF NOT EXISTS `{prefix}clock` (
+    `id`    TINYINT UNSIGNED NOT NULL,
+    `fence` BIGINT           NOT NULL,
+    `epoch` BINARY(16)       NOT NULL,
+    PRIMARY KEY (`id`)
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
+INSERT INTO `{prefix}clock` (`id`, `fence`, `epoch`)
+    SELECT 1, 0, UNHEX(MD5(CONCAT(UUID(), RAND(), @@hostname)))
+    FROM DUAL WHERE NOT EXISTS (SELECT 1 FROM `{prefix}clock` WHERE `id` = 1);

@@ -1,0 +1,212 @@
+//! What can go wrong on the way to a MySQL server and back, and what the caller can do about it.
+
+use std::time::Duration;
+
+use mysql_async::{DriverError, Error, IoError, ServerError};
+use oncekey_core::{ErrorKind, StoreError};
+
+use crate::store::group::Failure;
+use crate::store::parts::Damage;
+
+/// What went wrong, before it is known whether it was a read or a write.
+#[derive(Debug)]
+pub(super) enum Trouble {
+    /// The server refused a statement. Its transaction was rolled back.
+    Refused(ServerError),
+    /// The connection broke midway.
+    Lost(Error),
+    /// No answer came in time.
+    Silent(Duration),
+    /// Nothing was sent: there is no connection.
+    NotSent(StoreError),
+    /// A row is not what was written.
+    Row(Damage),
+}
+
+/// A duplicate key.
+pub(super) const DUPLICATE: u16 = 1062;
+/// A number is out of range: how a claim notices that the high-water mark rose under it.
+pub(super) const OUT_OF_RANGE: u16 = 1690;
+/// A lock was waited for too long, or a deadlock was broken. The transaction is gone; asking again
+/// is the cure.
+const CONTENDED: [u16; 2] = [1205, 1213];
+/// Refusals that may come although the commit took effect: an error during the commit itself, a
+/// server that shuts down, a statement or a connection that an operator killed.
+const PERHAPS_COMMITTED: [u16; 5] = [1053, 1105, 1180, 1317, 1927];
+
+impl Trouble {
+    /// A row is not what was written, in this respect.
+    pub(super) const fn damaged(what: &'static str) -> Self {
+        Self::Row(Damage::Damaged(what))
+    }
+
+    /// The server's code, if it refused.
+    pub(super) fn code(&self) -> Option<u16> {
+        match self {
+            Self::Refused(error) => Some(error.code),
+            Self::Lost(_) | Self::Silent(_) | Self::NotSent(_) | Self::Row(_) => None,
+        }
+    }
+
+    /// Whether asking again at once is likely to help.
+    pub(super) fn is_contention(&self) -> bool {
+        self.code().is_some_and(|code| CONTENDED.contains(&code))
+    }
+
+    /// What it means for somebody who only reads: nothing has changed.
+    pub(super) fn of_read(self) -> StoreError {
+        self.told(ErrorKind::Unavailable)
+    }
+
+    /// What it means for somebody who writes: if no answer came, nobody knows.
+    pub(super) fn of_write(self) -> StoreError {
+        self.told(ErrorKind::Ambiguous)
+    }
+
+    /// What it means for a batch.
+    pub(super) fn of_batch(self) -> Failure {
+        match self {
+            Self::Refused(error) if !PERHAPS_COMMITTED.contains(&error.code) => {
+                Failure::Refused(from_server(error))
+            }
+            Self::NotSent(error) => Failure::NotSent(error),
+            Self::Row(damage) => Failure::Refused(damage.into()),
+            unknown @ (Self::Refused(_) | Self::Lost(_) | Self::Silent(_)) => {
+                Failure::Unknown(unknown.of_write())
+            }
+        }
+    }
+
+    fn told(self, unheard: ErrorKind) -> StoreError {
+        match self {
+            Self::Refused(error) if PERHAPS_COMMITTED.contains(&error.code) => {
+                let kind = unheard;
+                StoreError::new(kind, "the server broke a statement off").with_source(error)
+            }
+            Self::Refused(error) => from_server(error),
+            Self::Lost(error) => {
+                StoreError::new(unheard, "the connection to the server was lost").with_source(error)
+            }
+            Self::Silent(span) => {
+                StoreError::new(unheard, format!("the server did not answer within {span:?}"))
+            }
+            Self::NotSent(error) => error,
+            Self::Row(damage) => damage.into(),
+        }
+    }
+}
+
+impl From<Error> for Trouble {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Server(error) => Self::Refused(error),
+            lost @ (Error::Driver(_) | Error::Io(_) | Error::Other(_) | Error::Url(_)) => {
+                Self::Lost(lost)
+            }
+        }
+    }
+}
+
+impl From<Damage> for Trouble {
+    fn from(damage: Damage) -> Self {
+        Self::Row(damage)
+    }
+}
+
+/// Maps why no connection could be opened. Nothing has been sent.
+pub(super) fn from_connect(error: Error, address: &str) -> StoreError {
+    match error {
+        Error::Server(error) => from_server(error),
+        // What the TLS library has to say about a certificate comes as invalid data.
+        Error::Io(error) if is_about_tls(&error) => StoreError::new(
+            ErrorKind::Unsuitable,
+            format!(
+                "no secure connection to {address}: its certificate is not trusted; name the root \
+                 certificate (`root_certificate`)"
+            ),
+        )
+        .with_source(Error::Io(error)),
+        Error::Driver(
+            error @ (DriverError::UnknownAuthPlugin { .. }
+            | DriverError::CleartextPluginDisabled
+            | DriverError::MysqlOldPasswordDisabled),
+        ) => StoreError::new(
+            ErrorKind::Unsuitable,
+            "the server wants a way to log in that is not supported: give the user a password with \
+             mysql_native_password, caching_sha2_password or ed25519",
+        )
+        .with_source(Error::Driver(error)),
+        error @ (Error::Driver(_) | Error::Io(_) | Error::Other(_) | Error::Url(_)) => {
+            StoreError::new(
+                ErrorKind::Unavailable,
+                format!(
+                    "no connection to {address}: check that the server runs and may be reached"
+                ),
+            )
+            .with_source(error)
+        }
+    }
+}
+
+fn is_about_tls(error: &IoError) -> bool {
+    match error {
+        IoError::Tls(_) => true,
+        IoError::Io(error) => error.kind() == std::io::ErrorKind::InvalidData,
+    }
+}
+
+/// Maps a refusal after which nothing has changed. The server's own words are the source and not
+/// part of the message: they may quote values.
+pub(super) fn from_server(error: ServerError) -> StoreError {
+    let (kind, message) = match error.code {
+        1205 | 1213 => (
+            ErrorKind::Unavailable,
+            "another transaction holds the locks of this record for too long",
+        ),
+        1040 | 1203 | 1226 => (
+            ErrorKind::Unavailable,
+            "the server takes no more connections: raise max_connections, or lower the writers and \
+             readers of this store",
+        ),
+        1044 | 1142 | 1143 | 1227 | 1370 => (
+            ErrorKind::Unsuitable,
+            "the user lacks rights: grant it SELECT, INSERT, UPDATE and DELETE on the tables of \
+             oncekey, and CREATE for migrations",
+        ),
+        1045 | 1698 => {
+            (ErrorKind::Unsuitable, "the server refused the user or the password: check the URL")
+        }
+        1049 => (ErrorKind::Unsuitable, "the database of the URL does not exist: create it first"),
+        1146 => (
+            ErrorKind::Unsuitable,
+            "a table of oncekey is missing: let the store migrate, or apply `migration_sql()` by \
+             hand",
+        ),
+        1054 => (
+            ErrorKind::Unsuitable,
+            "the tables of oncekey have another shape than this version knows: apply \
+             `migration_sql()`, or upgrade oncekey",
+        ),
+        1290 | 1792 | 1836 | 3100 => {
+            (ErrorKind::Unavailable, "the server is read-only: point the URL at the primary")
+        }
+        3 | 28 | 1020 | 1021 | 1026 | 1114 => {
+            (ErrorKind::Unavailable, "the disk of the server is full: free some space")
+        }
+        1153 => (
+            ErrorKind::Unsuitable,
+            "a statement is larger than the server takes: raise max_allowed_packet to 4 MiB or more",
+        ),
+        1158..=1161 => (ErrorKind::Unavailable, "the server lost the connection"),
+        1264 | 1292 | 1366 | 1406 => {
+            (ErrorKind::Rejected, "a value does not fit the tables of oncekey")
+        }
+        _ => (ErrorKind::Unavailable, "the server refused a statement"),
+    };
+    StoreError::new(kind, message).with_source(Error::Server(error))
+}
+
+/// The store cannot work like this.
+pub(super) fn unsuitable(message: impl Into<String>) -> StoreError {
+    StoreError::new(ErrorKind::Unsuitable, message)
+}
