@@ -12,7 +12,8 @@ use oncekey::core::conformance::model::{Op, agrees_while_erasing, agrees_with_th
 use oncekey::store::redis::{RedisOptions, RedisStore};
 
 /// Moves all times of a shard, as they are described in `store/redis/layout.rs`: those in the
-/// records, the scores of the indexes, and the moment when Redis removes a record by itself.
+/// records, those in the index of what is due, and the moment when Redis removes a record by itself.
+/// The other two indexes are in the order of fences, which never move.
 const SHIFT: &str = r"
     local LAST, DONE, by, sub = 9007199254740991, '\51', tonumber(ARGV[1]), string.sub
     local function moved(digits)
@@ -24,7 +25,9 @@ const SHIFT: &str = r"
       local index = redis.call('ZRANGE', KEYS[place], 0, -1, 'WITHSCORES')
       for i = 1, #index, 2 do
         local id = index[i]
-        redis.call('ZADD', KEYS[place], moved(string.format('%016.0f', tonumber(index[i + 1]))), id)
+        if place == 3 then
+          redis.call('ZADD', KEYS[3], moved(string.format('%016.0f', tonumber(index[i + 1]))), id)
+        end
         local key = KEYS[4] .. id
         local found = redis.call('HGET', key, 'r')
         local is_done = found and sub(found, 101, 101) == DONE
@@ -32,11 +35,11 @@ const SHIFT: &str = r"
           local record = sub(found, 1, 83) .. moved(sub(found, 84, 99)) .. sub(found, 100, 101)
             .. moved(sub(found, 102, 117)) .. sub(found, 118)
           if is_done then
-            record = sub(record, 1, -105) .. moved(sub(record, -104, -89))
-              .. moved(sub(record, -88, -73)) .. sub(record, -72)
+            record = sub(record, 1, -89) .. moved(sub(record, -88, -73))
+              .. moved(sub(record, -72, -57)) .. sub(record, -56)
           end
           redis.call('HSET', key, 'r', record)
-          local forget = is_done and tonumber(sub(record, -88, -73)) or LAST
+          local forget = is_done and tonumber(sub(record, -72, -57)) or LAST
           if forget < LAST then
             redis.call('PEXPIREAT', key, string.format('%.0f', math.floor(forget / 1000) + 1))
           end
@@ -44,6 +47,9 @@ const SHIFT: &str = r"
       end
     end
     return 1";
+
+/// How long a busy machine may take to move the times of 256 shards.
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A prefix of its own on a server that others use too.
 struct PrefixRig {
@@ -90,12 +96,15 @@ impl PrefixRig {
         });
         if let Some(nodes) = self.url.strip_prefix("redis+cluster://") {
             let nodes = nodes.split(',').map(|node| format!("redis://{node}"));
-            let client = redis::cluster::ClusterClient::new(nodes).expect("a cluster");
+            let builder = redis::cluster::ClusterClientBuilder::new(nodes);
+            let client = builder.response_timeout(PATIENCE).build().expect("a cluster");
             let connection = client.get_async_connection().await.expect("a cluster");
             run(connection, shards).await;
         } else {
             let client = redis::Client::open(self.url.as_str()).expect("a redis:// URL");
-            let connection = client.get_multiplexed_async_connection().await.expect("Redis");
+            let config = redis::AsyncConnectionConfig::new().set_response_timeout(Some(PATIENCE));
+            let connection = client.get_multiplexed_async_connection_with_config(&config).await;
+            let connection = connection.expect("Redis");
             run(connection, shards).await;
         }
     }
@@ -113,7 +122,12 @@ async fn run<C: redis::aio::ConnectionLike + Clone>(
 }
 
 async fn open(url: &str, prefix: &str) -> RedisStore {
-    RedisOptions::new(url).prefix(prefix).open().await.expect("the store opens")
+    RedisOptions::new(url)
+        .prefix(prefix)
+        .timeouts(PATIENCE, PATIENCE)
+        .open()
+        .await
+        .expect("the store opens")
 }
 
 impl Rig for PrefixRig {

@@ -1,8 +1,9 @@
 //! Lists, counts and finds records for operators.
 //!
-//! Every shard has an index of open records and one of finished ones, in the order in which the
-//! records were created. A list merges them, newest first. The indexes may lag behind: they name
-//! records that Redis has removed since. So what counts is the record that is found.
+//! Every shard has an index of open records and one of finished ones, in the order of the first
+//! fences of their generations: a record keeps its place whatever becomes of it and whatever the
+//! clock does. A list merges the indexes, newest first. They may lag behind: they name records that
+//! Redis has removed since. So what counts is the record that is found.
 
 use std::collections::VecDeque;
 
@@ -31,7 +32,7 @@ const BATCH: usize = 256;
 /// matches nothing must not keep a server busy for minutes.
 const LOOKS: usize = 50_000;
 
-/// A place in the order of a list: when it was created, and which key.
+/// A place in the order of a list: the first fence, and which key.
 type Spot = (i64, KeyId);
 
 /// A walk through the records of a store, newest first.
@@ -160,9 +161,7 @@ impl<'r> Walk<'r> {
             let record = reach.look(&spot.1).await?;
             let stands = |record: &Record| {
                 let is_done = record.state.kind() == StateKind::Done;
-                record.created.micros() == spot.0
-                    && is_done == (kind == Kind::Done)
-                    && !is_forgotten(record, now)
+                is_done == (kind == Kind::Done) && !is_forgotten(record, now)
             };
             Ok::<_, Failure>((spot, record.filter(stands)))
         };
@@ -189,8 +188,8 @@ impl Lane {
         let mut limit = CHUNK;
         loop {
             let highest = self.below.map_or("+inf".to_owned(), |(score, _)| score.to_string());
-            let call = Call::new(&PAGE, [&key]).arg(highest).arg(limit);
-            let value = reach.servers.run(reach.names.slot(self.shard), &call).await?;
+            let call = Call::new(&PAGE, [key]).arg(highest).arg(limit);
+            let value = reach.servers.read_by(reach.names.slot(self.shard), &call).await?;
             let (now, spots) = read_page(value)?;
             self.is_over = spots.len() < limit;
             let is_new = |spot: &Spot| self.below.is_none_or(|below| order(*spot) < order(below));
@@ -212,7 +211,7 @@ impl Reach {
         let mut command = redis::cmd("HGET");
         command.arg(self.names.record(id)).arg("r");
         let slot = self.names.slot(shard_of(id));
-        match self.servers.send(slot, &command).await? {
+        match self.servers.read(slot, &command).await? {
             Value::BulkString(bytes) => {
                 Ok(layout::read_without_answer(id, &bytes).ok().map(|found| found.record))
             }

@@ -31,28 +31,32 @@ struct Root {
 
 impl Reach {
     /// Finds the present life of the store, or begins the first one. A crash half-way leaves a root
-    /// that is not ready: whoever comes next goes on from there.
+    /// that is not ready: whoever comes next goes on from there. A store that has lost something is
+    /// found, too, and grants nothing: it must be open to be put right.
     pub(super) async fn awake(&self) -> Result<(), Failure> {
         let root = self.root().await?;
         match &root.epoch {
             Some(epoch) if root.is_ready => self.follow(epoch),
             Some(epoch) => self.spread(epoch).await?,
             None => {
-                // A root alone is never lost: with its shards still there, somebody deleted it.
+                // A root that is gone while shards are there was lost.
                 if self.marks().await?.iter().any(Option::is_some) {
-                    return Err(Failure::Lost(Loss::Flushed));
+                    self.guard.stop(Loss::Flushed);
+                } else {
+                    self.begin("").await?;
                 }
-                self.begin("").await?;
             }
         }
         let trusted = self.guard.settle(root.lives);
         self.remember(&trusted).await?;
         for (shard, meta) in shards().zip(self.marks().await?) {
-            let meta = meta.ok_or(Failure::Lost(Loss::Flushed))?;
-            if !meta.starts_with(self.epoch().as_bytes()) {
-                return Err(Failure::Lost(Loss::Replaced));
+            match meta {
+                None => self.guard.stop(Loss::Flushed),
+                Some(meta) if !meta.starts_with(self.epoch().as_bytes()) => {
+                    self.guard.stop(Loss::Replaced);
+                }
+                Some(meta) => self.saw(shard, mark_in(&meta)),
             }
-            self.saw(shard, mark_in(&meta));
         }
         Ok(())
     }
@@ -110,8 +114,7 @@ impl Reach {
         let give = |shard| async move {
             let keys = [self.names.mark(shard)];
             let seen = layout::digits(self.seen(shard));
-            let mut reply =
-                self.ask(shard, &Call::new(&SHARD, keys).arg(epoch).arg(seen)).await?;
+            let mut reply = self.ask(shard, &Call::new(&SHARD, keys).arg(epoch).arg(seen)).await?;
             self.saw(shard, Reply::number(&mut reply)?);
             Ok::<_, Failure>(())
         };
@@ -140,7 +143,7 @@ impl Reach {
     async fn root(&self) -> Result<Root, Failure> {
         let mut command = redis::cmd("HGETALL");
         command.arg(self.names.root());
-        let value = self.servers.send(self.names.root_slot(), &command).await?;
+        let value = self.servers.read(self.names.root_slot(), &command).await?;
         let pairs: Vec<(String, String)> =
             redis::from_redis_value(value).map_err(|_| Failure::Odd("the root"))?;
         let mut root = Root::default();
@@ -159,7 +162,7 @@ impl Reach {
         let read = |shard| async move {
             let mut command = redis::cmd("GET");
             command.arg(self.names.mark(shard));
-            match self.servers.send(self.names.slot(shard), &command).await? {
+            match self.servers.read(self.names.slot(shard), &command).await? {
                 Value::BulkString(meta) => Ok(Some(meta)),
                 Value::Nil => Ok(None),
                 _ => Err(Failure::Odd("a shard")),

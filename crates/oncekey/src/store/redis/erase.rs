@@ -19,16 +19,17 @@ impl Reach {
         let shard = shard_of(id);
         loop {
             let (now, found) = self.find(id).await?;
-            let Some((bytes, found)) = found else { return Ok(Erased::Absent) };
-            if is_forgotten(&found.record, now) {
+            let found = found.filter(|(_, found)| !is_forgotten(&found.record, now));
+            let Some((bytes, found)) = found else {
+                // Also what the indexes may still have of it.
                 self.purge_slice(&[*id]).await?;
                 return Ok(Erased::Absent);
-            }
+            };
             found.check_outcome()?;
             let mut record = found.record;
             let erased = blank(&mut record);
             let old = layout::halves(&bytes)?;
-            let keys = [self.names.record(id), self.names.mark(shard).into_bytes()];
+            let keys = self.names.record_and_mark(id);
             let call = self
                 .call(&ERASE, shard, &keys)
                 .arg(old.head_and_fence)

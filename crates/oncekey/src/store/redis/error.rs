@@ -184,7 +184,8 @@ mod tests {
 
     fn said(code: &'static str) -> StoreError {
         let value = redis::parse_redis_value(format!("-{code} text\r\n").as_bytes()).unwrap();
-        Failure::Refused(redis::from_redis_value::<()>(value).unwrap_err().into()).into()
+        let redis::Value::ServerError(error) = value else { panic!("an error is an error") };
+        Failure::Refused(error.into()).into()
     }
 
     #[test]

@@ -33,9 +33,11 @@ impl Reach {
         }
         let tier = looks.iter().map(Look::tier).max().unwrap_or(Tier::Volatile);
         let name = looks.first().map(|look| look.info.program()).unwrap_or_default();
-        let name = if looks.len() > 1 { format!("{name}, {} primaries", looks.len()) } else { name };
+        let name =
+            if looks.len() > 1 { format!("{name}, {} primaries", looks.len()) } else { name };
         let mut findings = Vec::new();
-        for check in [Look::version, Look::eviction, Look::persistence, Look::replicas, Look::clock] {
+        for check in [Look::version, Look::eviction, Look::persistence, Look::replicas, Look::clock]
+        {
             // The worst server speaks for all.
             let found = looks.iter().map(|look| (check(look), &look.name));
             let Some((mut finding, server)) = found.max_by_key(|(found, _)| found.verdict) else {
@@ -56,6 +58,16 @@ impl Reach {
         });
         let skew = looks.iter().filter_map(|look| look.skew).max_by_key(|skew| size(*skew));
         Ok(StoreHealth { name, tier, findings, skew })
+    }
+
+    /// Whether `WAITAOF` works everywhere.
+    pub(super) async fn all_can_wait_for_disks(&self) -> Result<bool, Failure> {
+        for server in self.servers.all() {
+            if !server.any().info().await?.can_wait_for_disks() {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 }
 

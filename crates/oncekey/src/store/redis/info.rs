@@ -13,6 +13,9 @@ pub(super) struct Info(HashMap<String, String>);
 /// in a script may be followed by a write, and `ZRANGE` takes scores.
 const OLDEST: (u32, u32) = (7, 0);
 
+/// The version that brought `WAITAOF`.
+const WAITS_FOR_DISKS: (u32, u32) = (7, 2);
+
 impl Info {
     pub(super) fn of(value: &Value) -> Self {
         let text = match value {
@@ -42,9 +45,18 @@ impl Info {
 
     /// Whether the version is new enough. Valkey says which Redis it is as good as.
     pub(super) fn is_new_enough(&self) -> bool {
+        self.version() >= OLDEST
+    }
+
+    /// Whether the server can say what is on its disk.
+    pub(super) fn can_wait_for_disks(&self) -> bool {
+        self.version() >= WAITS_FOR_DISKS
+    }
+
+    fn version(&self) -> (u32, u32) {
         let version = self.get("redis_version").unwrap_or_default();
         let mut numbers = version.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
-        (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) >= OLDEST
+        (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
     }
 }
 
@@ -69,7 +81,9 @@ mod tests {
 
     #[test]
     fn versions_are_compared_as_numbers() {
-        for (version, is_good) in [("6.2.9", false), ("7.0.0", true), ("10.0.1", true), ("x", false)] {
+        for (version, is_good) in
+            [("6.2.9", false), ("7.0.0", true), ("10.0.1", true), ("x", false)]
+        {
             let info = info(&format!("# Server\r\nredis_version:{version}\r\nrun_id:ab\r\n"));
             assert_eq!(info.is_new_enough(), is_good, "{version}");
             assert_eq!(info.get("run_id"), Some("ab"));

@@ -11,7 +11,7 @@
 //! | 1 + 1 + 16 | send mark, state, `at` |
 //! | the tail | places, key, scope, route, request, each with its length |
 //! | 16 + 16 | expires, forget: only if it is done, like all that follows |
-//! | 4 + 32 + 16 + 16 + 4 | status and reason, outcome, answer seal, seal of the expired answer, pieces |
+//! | 4 + 16 + 16 + 16 + 4 | status and reason, outcome, answer seal, seal of the expired answer, pieces |
 //!
 //! A hash field for each of these was tried on paper and rejected: Redis keeps hashes with long
 //! fields in a table of pointers, and every script would read and write a dozen of them.
@@ -30,8 +30,8 @@ pub(super) const LAST: i64 = 9_007_199_254_740_991;
 
 const HEAD: usize = 67;
 const TAIL: usize = 117;
-const END: usize = 104;
-const ENDING: usize = 72;
+const END: usize = 88;
+const ENDING: usize = 56;
 
 /// The parts of a stored record that an erasure compares and replaces.
 pub(super) struct Halves<'r> {
@@ -239,7 +239,7 @@ fn read_answer<'p>(end: &'p [u8], answer: Option<&'p [u8]>) -> Result<AnswerPart
         1 => Some(i64::from(u16::from_be_bytes([end[33], end[34]]))),
         _ => return Err(Damage::Damaged("status")),
     };
-    let pieces = i64::from(u32::from_be_bytes([end[100], end[101], end[102], end[103]]));
+    let pieces = i64::from(u32::from_be_bytes([end[84], end[85], end[86], end[87]]));
     // An answer that was not read is like one that is elsewhere: nothing of it can be checked.
     let pieces = if answer.is_none() && end[35] == 0 { pieces.max(1) } else { pieces };
     // A stripped or erased record has no answer beside it.
@@ -250,8 +250,8 @@ fn read_answer<'p>(end: &'p [u8], answer: Option<&'p [u8]>) -> Result<AnswerPart
         forget: number(&end[16..32])?,
         status,
         not_kept: i64::from(end[35]),
-        outcome: &end[36..68],
-        seal: &end[68..84],
+        outcome: &end[36..52],
+        seal: &end[52..68],
         headers,
         pieces,
         body: answer,
@@ -357,7 +357,9 @@ mod tests {
         match state {
             State::Running { until, .. } => *until = zero,
             State::Unknown { since } | State::Parked { since } => *since = zero,
-            State::Done { at, expires, forget, .. } => (*at, *expires, *forget) = (zero, zero, zero),
+            State::Done { at, expires, forget, .. } => {
+                (*at, *expires, *forget) = (zero, zero, zero)
+            }
         }
     }
 

@@ -89,6 +89,16 @@ impl Guard {
         known.trusted()
     }
 
+    /// Something was lost: no key is granted until the store is adopted. What stopped it first is
+    /// what people should hear.
+    pub(super) fn stop(&self, loss: Loss) {
+        let mut known = self.lock();
+        if known.loss.is_none() {
+            tracing::error!("the store lost its data or failed over: {loss}");
+            known.loss = Some(loss);
+        }
+    }
+
     /// Why no key may be granted, if so.
     pub(super) fn loss(&self) -> Option<Loss> {
         self.lock().loss
@@ -118,6 +128,7 @@ impl Known {
         if self.lives.contains(&life.replication) || life.before == NONE {
             self.trust(life);
         } else {
+            tracing::error!("the store failed over: {}", Loss::Promoted);
             self.loss = Some(Loss::Promoted);
         }
     }

@@ -128,6 +128,15 @@ impl RedisOptions {
         let reach = Arc::new(Reach::new(servers, names, guard));
         // Before anything is written: the server may be one that must not be used.
         announce(&reach.inspect(self.accepted).await?)?;
+        if let Some((Rule::Disks(_), _)) = self.confirm
+            && !reach.all_can_wait_for_disks().await?
+        {
+            return Err(StoreError::new(
+                ErrorKind::Unsuitable,
+                "waiting for disks needs WAITAOF, which Redis has since 7.2: upgrade the server, or \
+                 set `appendfsync always` and do not wait",
+            ));
+        }
         reach.awake().await?;
         Ok(RedisStore {
             reach,

@@ -17,10 +17,22 @@ const SLOTS: u16 = 16_384;
 /// The longest prefix: it is part of every key.
 const MAX_PREFIX: usize = 64;
 
-/// The names of a store's keys.
+/// The names of a store's keys, made once: every call needs five of them.
 #[derive(Clone, Debug)]
 pub(super) struct Names {
     prefix: String,
+    channel: String,
+    shards: Vec<Shard>,
+}
+
+#[derive(Clone, Debug)]
+struct Shard {
+    slot: u16,
+    record: String,
+    mark: String,
+    open: String,
+    done: String,
+    due: String,
 }
 
 impl Names {
@@ -30,10 +42,13 @@ impl Names {
         if prefix.is_empty() || prefix.len() > MAX_PREFIX || !prefix.bytes().all(is_good) {
             return Err(StoreError::new(
                 ErrorKind::Unsuitable,
-                format!("the key prefix must be 1 to {MAX_PREFIX} printable bytes without {{ or }}"),
+                format!(
+                    "the key prefix must be 1 to {MAX_PREFIX} printable bytes without {{ or }}"
+                ),
             ));
         }
-        Ok(Self { prefix: prefix.to_owned() })
+        let shards = shards().map(|shard| Shard::new(prefix, shard)).collect();
+        Ok(Self { prefix: prefix.to_owned(), channel: format!("{prefix}:ended"), shards })
     }
 
     /// What says which life of the store this is.
@@ -42,46 +57,58 @@ impl Names {
     }
 
     /// Where the end of attempts is announced.
-    pub(super) fn channel(&self) -> String {
-        format!("{}:ended", self.prefix)
+    pub(super) fn channel(&self) -> &str {
+        &self.channel
     }
 
     /// The record of a key.
     pub(super) fn record(&self, id: &KeyId) -> Vec<u8> {
-        let [first, ..] = *id.as_bytes();
-        let mut name = self.shard(first, 'r').into_bytes();
+        let mut name = Vec::with_capacity(MAX_PREFIX + 40);
+        name.extend_from_slice(self.shard(shard_of(id)).record.as_bytes());
         name.extend_from_slice(id.as_bytes());
         name
     }
 
+    /// The record of a key, and the mark of its shard.
+    pub(super) fn record_and_mark(&self, id: &KeyId) -> [Vec<u8>; 2] {
+        [self.record(id), self.mark(shard_of(id)).as_bytes().to_vec()]
+    }
+
+    /// The record of a key, the mark of its shard, and its indexes: open, done and due.
+    pub(super) fn all(&self, id: &KeyId) -> [Vec<u8>; 5] {
+        let Shard { mark, open, done, due, .. } = self.shard(shard_of(id));
+        let name = |name: &String| name.as_bytes().to_vec();
+        [self.record(id), name(mark), name(open), name(done), name(due)]
+    }
+
     /// The epoch and the high-water mark of a shard.
-    pub(super) fn mark(&self, shard: u8) -> String {
-        self.shard(shard, 'm')
+    pub(super) fn mark(&self, shard: u8) -> &str {
+        &self.shard(shard).mark
     }
 
-    /// The index of records that have not ended, by the time when they were created.
-    pub(super) fn open(&self, shard: u8) -> String {
-        self.shard(shard, 'o')
+    /// The index of records that have not ended, by the first fence of their generation.
+    pub(super) fn open(&self, shard: u8) -> &str {
+        &self.shard(shard).open
     }
 
-    /// The index of finished records, by the time when they were created.
-    pub(super) fn done(&self, shard: u8) -> String {
-        self.shard(shard, 'd')
+    /// The index of finished records, by the first fence of their generation.
+    pub(super) fn done(&self, shard: u8) -> &str {
+        &self.shard(shard).done
     }
 
     /// The index of finished records, by the time when a purge has something to do.
-    pub(super) fn due(&self, shard: u8) -> String {
-        self.shard(shard, 'x')
+    pub(super) fn due(&self, shard: u8) -> &str {
+        &self.shard(shard).due
     }
 
     /// What a connection writes before it waits for replicas.
     pub(super) fn tick(&self, shard: u8) -> String {
-        self.shard(shard, 't')
+        format!("{{{}:{shard:02x}}}t", self.prefix)
     }
 
     /// The slot of a shard.
     pub(super) fn slot(&self, shard: u8) -> u16 {
-        crc16(format!("{}:{shard:02x}", self.prefix).as_bytes()) % SLOTS
+        self.shard(shard).slot
     }
 
     /// The slot of the root.
@@ -89,8 +116,23 @@ impl Names {
         crc16(self.prefix.as_bytes()) % SLOTS
     }
 
-    fn shard(&self, shard: u8, kind: char) -> String {
-        format!("{{{}:{shard:02x}}}{kind}", self.prefix)
+    fn shard(&self, shard: u8) -> &Shard {
+        &self.shards[usize::from(shard)]
+    }
+}
+
+impl Shard {
+    fn new(prefix: &str, shard: u8) -> Self {
+        let tag = format!("{prefix}:{shard:02x}");
+        let name = |kind: char| format!("{{{tag}}}{kind}");
+        Self {
+            slot: crc16(tag.as_bytes()) % SLOTS,
+            record: name('r'),
+            mark: name('m'),
+            open: name('o'),
+            done: name('d'),
+            due: name('x'),
+        }
     }
 }
 

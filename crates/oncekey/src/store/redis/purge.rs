@@ -40,7 +40,7 @@ impl Reach {
         let limit = limit.min(SLICE * 16);
         let due = |shard| async move {
             let call = Call::new(&DUE, [self.names.due(shard)]).arg(limit);
-            let value = self.servers.run(self.names.slot(shard), &call).await?;
+            let value = self.servers.read_by(self.names.slot(shard), &call).await?;
             let Value::Array(ids) = value else { return Err(Failure::Odd("an index")) };
             Ok(ids)
         };
@@ -57,7 +57,7 @@ impl Reach {
         let shard = shard_of(first);
         let names = &self.names;
         let indexes = [names.mark(shard), names.done(shard), names.due(shard)];
-        let mut keys: Vec<Vec<u8>> = indexes.into_iter().map(String::into_bytes).collect();
+        let mut keys: Vec<Vec<u8>> = indexes.map(|name| name.as_bytes().to_vec()).into();
         keys.extend(ids.iter().map(|id| names.record(id)));
         let mut call = self.call(&PURGE, shard, &keys);
         for id in ids {

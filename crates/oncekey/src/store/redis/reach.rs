@@ -70,13 +70,27 @@ impl Reach {
 
     /// Makes a call on a shard.
     pub(super) async fn ask(&self, shard: u8, call: &Call) -> Result<Reply, Failure> {
-        Reply::of(self.servers.run(self.names.slot(shard), call).await?)
+        self.read(self.servers.run(self.names.slot(shard), call).await?)
+    }
+
+    /// Makes a call on a shard that changes nothing.
+    pub(super) async fn look_at(&self, shard: u8, call: &Call) -> Result<Reply, Failure> {
+        self.read(self.servers.read_by(self.names.slot(shard), call).await?)
+    }
+
+    /// Reads an answer. If one shard has lost something, nobody knows what the others have lost.
+    fn read(&self, value: Value) -> Result<Reply, Failure> {
+        let reply = Reply::of(value);
+        if let Err(Failure::Lost(loss)) = &reply {
+            self.guard.stop(*loss);
+        }
+        reply
     }
 }
 
 impl Reply {
-    /// Reads an answer. A shard that cannot be trusted is a failure.
-    pub(super) fn of(value: Value) -> Result<Self, Failure> {
+    /// A shard that cannot be trusted is a failure.
+    fn of(value: Value) -> Result<Self, Failure> {
         let Value::Array(values) = value else { return Err(ODD) };
         let mut rest = values.into_iter();
         let Some(Value::Int(code)) = rest.next() else { return Err(ODD) };

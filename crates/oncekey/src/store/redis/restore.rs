@@ -13,14 +13,7 @@ impl Reach {
     /// 2255 become the last moment that a script can read.
     pub(super) async fn restore(&self, record: &Record) -> Result<Restored, Failure> {
         let shard = shard_of(&record.id);
-        let names = &self.names;
-        let keys = [
-            names.record(&record.id),
-            names.mark(shard).into_bytes(),
-            names.open(shard).into_bytes(),
-            names.done(shard).into_bytes(),
-            names.due(shard).into_bytes(),
-        ];
+        let keys = self.names.all(&record.id);
         let (bytes, answer) = layout::whole(record);
         let (due, forget) = match &record.state {
             State::Done { expires, forget, .. } => (*expires, *forget),
@@ -39,7 +32,6 @@ impl Reach {
             .arg(bytes)
             .arg(answer)
             .arg(progress)
-            .arg(layout::digits(record.created.micros()))
             .arg(layout::digits(due.micros()))
             .arg(layout::digits(forget.micros()));
         let mut reply = self.ask(shard, &call).await?;

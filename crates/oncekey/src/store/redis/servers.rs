@@ -104,6 +104,23 @@ impl Servers {
         self.ask(slot, command, None).await
     }
 
+    /// Runs a script that changes nothing. If the connection breaks, it is asked once more: one that
+    /// was idle while its server restarted is found out only when it is used.
+    pub(super) async fn read_by(&self, slot: u16, call: &Call) -> Result<Value, Failure> {
+        match self.run(slot, call).await {
+            Err(Failure::Broken(_)) => self.run(slot, call).await,
+            answered => answered,
+        }
+    }
+
+    /// Sends a command that changes nothing, and asks once more if the connection breaks.
+    pub(super) async fn read(&self, slot: u16, command: &Cmd) -> Result<Value, Failure> {
+        match self.send(slot, command).await {
+            Err(Failure::Broken(_)) => self.send(slot, command).await,
+            answered => answered,
+        }
+    }
+
     /// All servers that take writes.
     pub(super) fn all(&self) -> Vec<Arc<Server>> {
         self.map().servers.clone()
@@ -144,11 +161,13 @@ impl Servers {
             match (failure.code(), call) {
                 _ if tries > TRIES => return Err(failure),
                 (Some("NOSCRIPT"), Some(call)) => drop(link.send(&call.load()).await?),
-                (Some("ASK"), _) if is_cluster => match self.follow(&failure, command, call).await {
-                    Ok(value) => return Ok(value),
-                    Err(again) if again.code().is_some() => tokio::time::sleep(MOMENT).await,
-                    Err(failure) => return Err(failure),
-                },
+                (Some("ASK"), _) if is_cluster => {
+                    match self.follow(&failure, command, call).await {
+                        Ok(value) => return Ok(value),
+                        Err(again) if again.code().is_some() => tokio::time::sleep(MOMENT).await,
+                        Err(failure) => return Err(failure),
+                    }
+                }
                 (Some("MOVED" | "READONLY"), _) if is_cluster => self.refresh().await?,
                 (Some("TRYAGAIN"), _) if is_cluster => tokio::time::sleep(MOMENT).await,
                 (Some(_), _) => return Err(failure),
@@ -290,7 +309,12 @@ fn read_range(range: &Value, asked: &str) -> Option<(u16, u16, String, u16)> {
         // A node that does not know its own address is where it was asked.
         _ => parse_address(asked)?.0,
     };
-    Some((u16::try_from(*first).ok()?, u16::try_from(*last).ok()?, host, u16::try_from(*port).ok()?))
+    Some((
+        u16::try_from(*first).ok()?,
+        u16::try_from(*last).ok()?,
+        host,
+        u16::try_from(*port).ok()?,
+    ))
 }
 
 /// Splits `host:port`; the host may be an IPv6 address, in brackets or not.

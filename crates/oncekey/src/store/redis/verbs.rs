@@ -66,14 +66,7 @@ impl Reach {
 
     async fn claim_once(&self, claim: &Claim) -> Result<Option<Claimed>, Failure> {
         let shard = shard_of(&claim.id);
-        let names = &self.names;
-        let keys = [
-            names.record(&claim.id),
-            names.mark(shard).into_bytes(),
-            names.open(shard).into_bytes(),
-            names.done(shard).into_bytes(),
-            names.due(shard).into_bytes(),
-        ];
+        let keys = self.names.all(&claim.id);
         let call = self
             .call(&CLAIM, shard, &keys)
             .arg(&layout::head(claim)[..])
@@ -162,7 +155,7 @@ impl Reach {
     ) -> Result<Vec<(usize, Renewal)>, Failure> {
         let Some(first) = places.first() else { return Ok(Vec::new()) };
         let shard = shard_of(&leases[*first].id);
-        let mut keys = vec![self.names.mark(shard).into_bytes()];
+        let mut keys = vec![self.names.mark(shard).as_bytes().to_vec()];
         keys.extend(places.iter().map(|place| self.names.record(&leases[*place].id)));
         let mut call = self.call(&RENEW, shard, &keys).arg(layout::span(span));
         for place in places {
@@ -180,7 +173,7 @@ impl Reach {
 
     pub(super) async fn send(&self, lease: &Lease) -> Result<Write, Failure> {
         let shard = shard_of(&lease.id);
-        let keys = [self.names.record(&lease.id), self.names.mark(shard).into_bytes()];
+        let keys = self.names.record_and_mark(&lease.id);
         let call = self.call(&SEND, shard, &keys).arg(&layout::proof(lease)[..]);
         self.write(shard, self.ask(shard, &call).await?)
     }
@@ -193,14 +186,7 @@ impl Reach {
     ) -> Result<Completed, Failure> {
         let parts = CompletionParts::new(lease, completion, pieces);
         let shard = shard_of(&lease.id);
-        let names = &self.names;
-        let keys = [
-            names.record(&lease.id),
-            names.mark(shard).into_bytes(),
-            names.open(shard).into_bytes(),
-            names.done(shard).into_bytes(),
-            names.due(shard).into_bytes(),
-        ];
+        let keys = self.names.all(&lease.id);
         let call = self
             .call(&COMPLETE, shard, &keys)
             .arg(&layout::proof(lease)[..])
@@ -210,7 +196,7 @@ impl Reach {
             .arg(pieces)
             .arg(layout::span(parts.retention))
             .arg(layout::span(parts.linger))
-            .arg(names.channel());
+            .arg(self.names.channel());
         let reply = self.ask(shard, &call).await?;
         if reply.code == 2 {
             return Ok(Completed::PiecesGone);
@@ -232,7 +218,7 @@ impl Reach {
         let outcome = completion.answer.outcome();
         let mut part = 0;
         for bytes in body.chunks(PIECE_SIZE) {
-            let keys = [self.names.record(&lease.id), self.names.mark(shard).into_bytes()];
+            let keys = self.names.record_and_mark(&lease.id);
             let call = self
                 .call(&PIECE, shard, &keys)
                 .arg(&layout::proof(lease)[..])
@@ -249,23 +235,18 @@ impl Reach {
 
     pub(super) async fn release(&self, lease: &Lease) -> Result<Write, Failure> {
         let shard = shard_of(&lease.id);
-        let names = &self.names;
-        let keys = [
-            names.record(&lease.id),
-            names.mark(shard).into_bytes(),
-            names.open(shard).into_bytes(),
-        ];
+        let keys = self.names.all(&lease.id);
         let call = self
             .call(&RELEASE, shard, &keys)
             .arg(&layout::proof(lease)[..])
             .arg(&lease.id.as_bytes()[..])
-            .arg(names.channel());
+            .arg(self.names.channel());
         self.write(shard, self.ask(shard, &call).await?)
     }
 
     pub(super) async fn unknown(&self, lease: &Lease) -> Result<Write, Failure> {
         let shard = shard_of(&lease.id);
-        let keys = [self.names.record(&lease.id), self.names.mark(shard).into_bytes()];
+        let keys = self.names.record_and_mark(&lease.id);
         let call = self
             .call(&UNKNOWN, shard, &keys)
             .arg(&layout::proof(lease)[..])
@@ -295,8 +276,9 @@ impl Reach {
         id: &KeyId,
     ) -> Result<(Timestamp, Option<(Vec<u8>, Assembled)>), Failure> {
         let shard = shard_of(id);
-        let keys = [self.names.record(id), self.names.mark(shard).into_bytes()];
-        let mut reply = self.ask(shard, &self.call(&GET, shard, &keys)).await?;
+        let keys = self.names.record_and_mark(id);
+        let call = self.call(&GET, shard, &keys);
+        let mut reply = self.look_at(shard, &call).await?;
         let now = Timestamp::from_micros(reply.number()?);
         let Some(bytes) = reply.bytes()? else { return Ok((now, None)) };
         let answer = reply.bytes()?.unwrap_or_default();
@@ -321,7 +303,7 @@ impl Reach {
             for part in parts {
                 command.arg(piece_name(outcome, *part));
             }
-            let Value::Array(pieces) = self.servers.send(slot, &command).await? else {
+            let Value::Array(pieces) = self.servers.read(slot, &command).await? else {
                 return Err(Failure::Odd("HMGET"));
             };
             for piece in pieces {

@@ -10,9 +10,9 @@ local found = redis.call('HGET', KEYS[1], 'r')
 if found then
   local state = sub(found, 101, 101)
   if state == DONE then
-    if tonumber(sub(found, -88, -73)) > now then
+    if tonumber(sub(found, -72, -57)) > now then
       local live = sub(found, 3, 35) == sub(head, 3, 35)
-        and tonumber(sub(found, -104, -89)) > now and sub(found, -69, -69) == '\0'
+        and tonumber(sub(found, -88, -73)) > now and sub(found, -53, -53) == '\0'
       return {0, now, found, live and redis.call('HGET', KEYS[1], 'a')}
     end
     grant = 2
@@ -51,5 +51,10 @@ local fence = raise(KEYS[2], mark, now)
 local until_ = math.min(now + ARGV[6], LAST)
 redis.call('HSET', KEYS[1], 'r',
   head .. pad(fence) .. pad(created) .. earlier .. RUNNING .. pad(until_) .. ARGV[4])
-redis.call('ZADD', KEYS[3], pad(created), ARGV[9])
+-- The first fence of a generation is its place in lists. A takeover does not move it.
+if grant == 3 then
+  redis.call('ZADD', KEYS[3], 'NX', pad(fence), ARGV[9])
+else
+  redis.call('ZADD', KEYS[3], pad(fence), ARGV[9])
+end
 return {1, now, fence, until_, grant, may_have and 1 or 0}

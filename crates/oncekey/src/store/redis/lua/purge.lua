@@ -8,19 +8,19 @@ for i = 4, #KEYS do
   local id = ARGV[i - 1]
   local found = redis.call('HGET', KEYS[i], 'r')
   local done = found and sub(found, 101, 101) == DONE
-  local forget = done and tonumber(sub(found, -88, -73))
+  local forget = done and tonumber(sub(found, -72, -57))
   if not done or forget <= now then
     -- Redis was quicker, or a new generation runs: then the indexes lag behind.
     if done then redis.call('DEL', KEYS[i]) end
     redis.call('ZREM', KEYS[2], id)
     local was_due = redis.call('ZREM', KEYS[3], id)
     if done or not found then forgotten = forgotten + was_due end
-  elseif tonumber(sub(found, -104, -89)) <= now then
-    if sub(found, -69, -69) ~= EXPIRED then
+  elseif tonumber(sub(found, -88, -73)) <= now then
+    if sub(found, -53, -53) ~= EXPIRED then
       local seal = sub(found, -20, -5)
       redis.call('DEL', KEYS[i])
       redis.call('HSET', KEYS[i], 'r',
-        sub(found, 1, -70) .. EXPIRED .. sub(found, -68, -37) .. seal .. seal .. '\0\0\0\0')
+        sub(found, 1, -54) .. EXPIRED .. sub(found, -52, -37) .. seal .. seal .. '\0\0\0\0')
       expire(KEYS[i], forget)
       stripped = stripped + 1
     end

@@ -1,5 +1,5 @@
 -- KEYS: record, shard, open, done, due
--- ARGV: key id, record, answer, progress, created, due, forget
+-- ARGV: key id, record, answer, progress, due, forget
 -- Works on a shard that is empty or of another life: that is when it is needed.
 local fence = tonumber(sub(ARGV[2], 68, 83))
 local found = redis.call('HGET', KEYS[1], 'r')
@@ -13,12 +13,12 @@ end
 redis.call('HSET', KEYS[1], 'r', ARGV[2])
 if sub(ARGV[2], 101, 101) == DONE then
   redis.call('HSET', KEYS[1], 'a', ARGV[3])
-  expire(KEYS[1], tonumber(ARGV[7]))
+  expire(KEYS[1], tonumber(ARGV[6]))
   redis.call('ZREM', KEYS[3], ARGV[1])
-  redis.call('ZADD', KEYS[4], ARGV[5], ARGV[1])
-  redis.call('ZADD', KEYS[5], ARGV[6], ARGV[1])
+  redis.call('ZADD', KEYS[4], pad(fence), ARGV[1])
+  redis.call('ZADD', KEYS[5], ARGV[5], ARGV[1])
 else
-  redis.call('ZADD', KEYS[3], ARGV[5], ARGV[1])
+  redis.call('ZADD', KEYS[3], pad(fence), ARGV[1])
   redis.call('ZREM', KEYS[4], ARGV[1])
   redis.call('ZREM', KEYS[5], ARGV[1])
 end
