@@ -41,7 +41,7 @@ const SHIFT: &str = r"
           redis.call('HSET', key, 'r', record)
           local forget = is_done and tonumber(sub(record, -72, -57)) or LAST
           if forget < LAST then
-            redis.call('PEXPIREAT', key, string.format('%.0f', math.floor(forget / 1000) + 1))
+            redis.call('PEXPIREAT', key, string.format('%.0f', math.floor(forget / 1000) + 604800000))
           end
         end
       end

@@ -1,11 +1,14 @@
 //! Servers that lose what they acknowledged, and what is noticed of it.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
 use oncekey::core::health::Verdict;
 use oncekey::core::{
     Claimed, ErrorKind, Inspect, KeyId, Refusal, Restore, Restored, Store, StoreError, Write,
 };
+use tokio::net::{TcpListener, TcpStream};
 
 use crate::server::{DURABLE, Server, claim, completion, open, options, win};
 
@@ -95,13 +98,7 @@ async fn a_promoted_replica_stops_grants_until_it_is_adopted() {
     let lease = win(&store, &claim(1, 1)).await;
     let port = primary.port.to_string();
     let replica = Server::start(&["--replicaof", "127.0.0.1", &port]).await;
-    for _ in 0..200 {
-        let size: i64 = redis::cmd("DBSIZE").query_async(&mut replica.raw().await).await.unwrap();
-        if size > 256 {
-            break;
-        }
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+    in_step(&replica).await;
     primary.kill();
     replica.tell(&["REPLICAOF", "NO", "ONE"]).await;
     let store = open(&replica.url()).await;
@@ -217,4 +214,60 @@ async fn a_store_with_a_hole_opens_and_grants_nothing() {
         let lease = win(&store, &claim(2, 2)).await;
         assert_eq!(store.release(&lease).await.unwrap(), Write::Applied);
     }
+}
+
+/// The address stays and the server behind it changes, as in a managed service: the very first claim
+/// on the new one is refused.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs Redis: run cargo xtask test"]
+async fn a_failover_behind_one_address_is_noticed_by_the_first_claim() {
+    let mut primary = Server::start(&["--repl-diskless-sync-delay", "0"]).await;
+    let port = primary.port.to_string();
+    let replica = Server::start(&["--replicaof", "127.0.0.1", &port]).await;
+    let target = Arc::new(AtomicU16::new(primary.port));
+    let door = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("redis://{}", door.local_addr().unwrap());
+    tokio::spawn(forward(door, Arc::clone(&target)));
+    let store = open(&url).await;
+    let lease = win(&store, &claim(1, 1)).await;
+    in_step(&replica).await;
+    primary.kill();
+    replica.tell(&["REPLICAOF", "NO", "ONE"]).await;
+    target.store(replica.port, Ordering::SeqCst);
+    let mut refused = 0;
+    for key in 10..40 {
+        match store.claim(&claim(key, 2)).await {
+            Ok(claimed) => panic!("nothing is granted by a promoted replica: {claimed:?}"),
+            Err(error) if error.kind() == ErrorKind::Unsuitable => refused += 1,
+            // Connections that were idle are found broken once each.
+            Err(error) => assert_eq!(error.kind(), ErrorKind::Ambiguous, "{error}"),
+        }
+    }
+    assert!(refused >= 28, "{refused}");
+    assert_eq!(store.complete(&lease, &completion("ok")).await.unwrap(), Write::Applied);
+    store.adopt().await.unwrap();
+    win(&store, &claim(2, 2)).await;
+}
+
+async fn forward(door: TcpListener, target: Arc<AtomicU16>) {
+    while let Ok((mut near, _)) = door.accept().await {
+        let port = target.load(Ordering::SeqCst);
+        tokio::spawn(async move {
+            if let Ok(mut far) = TcpStream::connect(("127.0.0.1", port)).await {
+                drop(tokio::io::copy_bidirectional(&mut near, &mut far).await);
+            }
+        });
+    }
+}
+
+/// Waits until a replica has everything that there was when it was asked.
+async fn in_step(replica: &Server) {
+    for _ in 0..200 {
+        let size: i64 = redis::cmd("DBSIZE").query_async(&mut replica.raw().await).await.unwrap();
+        if size > 257 {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    panic!("the replica never gets in step");
 }

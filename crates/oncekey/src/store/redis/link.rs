@@ -71,6 +71,18 @@ impl Link {
         answer.map_err(|error| self.failed(number, error))
     }
 
+    /// Sends a command that may grant a key, unless something was lost. Asked once the connection
+    /// stands: a server that was promoted is noticed when the connection to it is made, and the very
+    /// call for which it was made must not slip through.
+    pub(super) async fn send_grant(&self, command: &Cmd) -> Result<Value, Failure> {
+        let Open { number, mut connection } = self.connection().await?;
+        if let Some(loss) = self.guard.loss() {
+            return Err(Failure::Lost(loss));
+        }
+        let answer = command.query_async(&mut connection).await;
+        answer.map_err(|error| self.failed(number, error))
+    }
+
     /// Sends several commands with nobody else's in between.
     pub(super) async fn send_all(&self, commands: &Pipeline) -> Result<Vec<Value>, Failure> {
         let Open { number, mut connection } = self.connection().await?;

@@ -1,7 +1,7 @@
 //! Removing what is over.
 //!
-//! Redis removes finished records by itself when they may be forgotten. What is left for a purge is
-//! to strip answers before that, and to clear the indexes.
+//! Should nobody purge, Redis removes finished records by itself, a week after they may be forgotten.
+//! Then a purge still clears the indexes.
 
 use futures_util::future::try_join_all;
 use oncekey_core::KeyId;

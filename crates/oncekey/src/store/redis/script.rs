@@ -75,6 +75,11 @@ impl Call {
         self
     }
 
+    /// Whether it may grant a key.
+    pub(super) fn is_grant(&self) -> bool {
+        std::ptr::eq(self.script, &CLAIM)
+    }
+
     /// Makes the server know the script.
     pub(super) fn load(&self) -> Cmd {
         let mut command = Cmd::new();

@@ -152,7 +152,11 @@ impl Servers {
         loop {
             let server = self.server(slot).await?;
             let link = server.link(slot);
-            let failure = match link.send(command).await {
+            let answered = match call {
+                Some(call) if call.is_grant() => link.send_grant(command).await,
+                Some(_) | None => link.send(command).await,
+            };
+            let failure = match answered {
                 Ok(value) => return Ok(value),
                 Err(failure) => failure,
             };
@@ -193,6 +197,9 @@ impl Servers {
         let server = self.known_or_new(&host, port)?;
         if let Some(call) = call {
             server.links[0].send(&call.load()).await?;
+            if let (true, Some(loss)) = (call.is_grant(), self.guard.loss()) {
+                return Err(Failure::Lost(loss));
+            }
         }
         let mut both = redis::pipe();
         both.cmd("ASKING").ignore().add_command(command.clone());

@@ -51,10 +51,6 @@ pub(super) enum Completed {
 
 impl Reach {
     pub(super) async fn claim(&self, claim: &Claim) -> Result<Claimed, Failure> {
-        // Before anything is asked: nobody may own a key of a store that lost its data.
-        if let Some(loss) = self.guard.loss() {
-            return Err(Failure::Lost(loss));
-        }
         // If the answer was stripped or erased between two looks, it is decided anew.
         for _ in 0..LOOKS {
             if let Some(claimed) = self.claim_once(claim).await? {

@@ -35,9 +35,12 @@ local function raise(shard, mark, now)
   return mark
 end
 
--- Redis removes a finished record by itself, in the millisecond after it may be forgotten.
+-- Redis removes a finished record by itself a week after it may be forgotten. On time, a purge does:
+-- what Redis removes is gone for good, and a clock that was ahead for a day must not take records
+-- with it that are due tomorrow.
+local WEEK = 604800000
 local function expire(record, forget)
   if forget < LAST then
-    redis.call('PEXPIREAT', record, string.format('%.0f', math.floor(forget / 1000) + 1))
+    redis.call('PEXPIREAT', record, string.format('%.0f', math.floor(forget / 1000) + WEEK))
   end
 end
