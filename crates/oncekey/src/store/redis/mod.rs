@@ -1,1 +1,217 @@
-//! The store on Redis and Valkey.
+//! Records in Redis or Valkey, on one server or on a cluster.
+//!
+//! Fast, shared by a fleet, and honest about what it is: efficient, not for money. One server keeps
+//! every promise of a store, and what it acknowledged survives what its settings say
+//! ([`StoreHealth`](oncekey_core::StoreHealth) tells). A failover may lose the last writes. That
+//! cannot be prevented from here; it is noticed, and then no key is granted until somebody has
+//! seen to it: see [`RedisStore::adopt`].
+//!
+//! - One script per verb, one round trip, decided and written in one step by the server's clock.
+//! - Everything that belongs to a key is in one slot: see `place.rs`.
+//! - Redis 7.0 or newer, or any Valkey, with `maxmemory-policy noeviction`.
+//!
+//! ```no_run
+//! # async fn open() -> Result<(), oncekey::core::StoreError> {
+//! use oncekey::store::redis::RedisOptions;
+//! let store = RedisOptions::new("redis://127.0.0.1:6379").open().await?;
+//! # drop(store);
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! The long version is in `docs/explanation/redis-store.md`.
+
+mod browse;
+mod confirm;
+mod epoch;
+mod erase;
+mod error;
+mod health;
+mod info;
+mod layout;
+mod life;
+mod link;
+mod options;
+mod place;
+mod purge;
+mod reach;
+mod restore;
+mod script;
+mod servers;
+mod verbs;
+mod watch;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use oncekey_core::browse::{Browse, Count, Filter, Listing, Page, Summary};
+use oncekey_core::health::{StoreHealth, Tier};
+use oncekey_core::record::Text;
+use oncekey_core::store::Purged;
+use oncekey_core::wake::{Feed, Wake};
+use oncekey_core::{
+    Claim, Claimed, Completion, Erase, Erased, Inspect, KeyId, Lease, Lineage, Record, Renewal,
+    Restore, Restored, Store, StoreError, Write,
+};
+
+pub use self::options::RedisOptions;
+
+use self::confirm::Confirmer;
+use self::place::shard_of;
+use self::reach::Reach;
+use self::verbs::Completed;
+use self::watch::Watcher;
+
+/// Keeps records in Redis or Valkey.
+#[derive(Debug)]
+pub struct RedisStore {
+    reach: Arc<Reach>,
+    confirmer: Option<Confirmer>,
+    watcher: Watcher,
+    accepted: Tier,
+}
+
+impl RedisStore {
+    /// Opens the server at `url` with the defaults of [`RedisOptions`].
+    ///
+    /// # Errors
+    /// As [`RedisOptions::open`].
+    pub async fn open(url: &str) -> Result<Self, StoreError> {
+        RedisOptions::new(url).open().await
+    }
+
+    /// Accepts the store as it is now, after it lost its data or failed over, and grants keys again.
+    ///
+    /// To be called when everything that is still known of the lost records has been written back
+    /// with [`Restore::restore`], and when nobody who held a lease before can still be sending. Until
+    /// then no process grants a key; each process that was running before must call it for itself.
+    /// Fences go on rising.
+    ///
+    /// A crash half-way leaves a store that grants nothing: call it again.
+    ///
+    /// # Errors
+    /// As for every write. After any error, call it again.
+    pub async fn adopt(&self) -> Result<(), StoreError> {
+        Ok(self.reach.adopt().await?)
+    }
+
+    /// A write took effect on the primary: waits until it has where the options say.
+    async fn confirm(&self, id: &KeyId) -> Result<(), StoreError> {
+        if let Some(confirmer) = &self.confirmer {
+            confirmer.confirm(&self.reach, shard_of(id)).await?;
+        }
+        Ok(())
+    }
+
+    async fn confirmed(&self, id: &KeyId, write: Write) -> Result<Write, StoreError> {
+        if write == Write::Applied {
+            self.confirm(id).await?;
+        }
+        Ok(write)
+    }
+}
+
+#[async_trait]
+impl Store for RedisStore {
+    async fn claim(&self, claim: &Claim) -> Result<Claimed, StoreError> {
+        claim.check()?;
+        let claimed = self.reach.claim(claim).await?;
+        if let Claimed::Won { .. } = claimed {
+            self.confirm(&claim.id).await?;
+        }
+        Ok(claimed)
+    }
+
+    async fn renew(&self, leases: &[Lease], span: Duration) -> Result<Vec<Renewal>, StoreError> {
+        Ok(self.reach.renew(leases, span).await?)
+    }
+
+    async fn send(&self, lease: &Lease) -> Result<Write, StoreError> {
+        let write = self.reach.send(lease).await?;
+        self.confirmed(&lease.id, write).await
+    }
+
+    async fn complete(&self, lease: &Lease, completion: &Completion) -> Result<Write, StoreError> {
+        completion.check()?;
+        loop {
+            let Some(pieces) = self.reach.write_pieces(lease, completion).await? else {
+                return Ok(Write::Fenced);
+            };
+            match self.reach.complete(lease, completion, pieces).await? {
+                Completed::Wrote(write) => return self.confirmed(&lease.id, write).await,
+                // Once more for every erasure that comes in between.
+                Completed::PiecesGone => {}
+            }
+        }
+    }
+
+    /// Not confirmed by replicas: a release that is lost leaves the key taken, which is safe.
+    async fn release(&self, lease: &Lease) -> Result<Write, StoreError> {
+        Ok(self.reach.release(lease).await?)
+    }
+
+    async fn unknown(&self, lease: &Lease) -> Result<Write, StoreError> {
+        let write = self.reach.unknown(lease).await?;
+        self.confirmed(&lease.id, write).await
+    }
+
+    async fn get(&self, id: &KeyId) -> Result<Option<Record>, StoreError> {
+        Ok(self.reach.get(id).await?)
+    }
+
+    async fn purge(&self, limit: usize) -> Result<Purged, StoreError> {
+        Ok(self.reach.purge(limit).await?)
+    }
+}
+
+#[async_trait]
+impl Browse for RedisStore {
+    async fn list(&self, filter: &Filter, page: &Page) -> Result<Listing, StoreError> {
+        browse::check_cursor(page)?;
+        Ok(self.reach.list(filter, page).await?)
+    }
+
+    async fn count(&self, filter: &Filter, cap: usize) -> Result<Count, StoreError> {
+        Ok(self.reach.count(filter, cap).await?)
+    }
+
+    async fn find(&self, key: &Text, limit: usize) -> Result<Vec<Summary>, StoreError> {
+        Ok(self.reach.find_key(key, limit).await?)
+    }
+}
+
+/// `Ok` means that the content is gone from the server's memory. Its append-only file and its
+/// snapshots hold it until they are written anew: `BGREWRITEAOF` and `BGSAVE` do that.
+#[async_trait]
+impl Erase for RedisStore {
+    async fn erase(&self, id: &KeyId) -> Result<Erased, StoreError> {
+        Ok(self.reach.erase(id).await?)
+    }
+}
+
+#[async_trait]
+impl Wake for RedisStore {
+    async fn watch(&self) -> Result<Box<dyn Feed>, StoreError> {
+        Ok(self.watcher.hub(&self.reach).await?.watch())
+    }
+}
+
+#[async_trait]
+impl Inspect for RedisStore {
+    async fn inspect(&self) -> Result<StoreHealth, StoreError> {
+        Ok(self.reach.inspect(self.accepted).await?)
+    }
+}
+
+/// Works on a store that has lost its data, too: see [`RedisStore::adopt`].
+#[async_trait]
+impl Restore for RedisStore {
+    async fn restore(&self, record: &Record) -> Result<Restored, StoreError> {
+        Ok(self.reach.restore(record).await?)
+    }
+
+    async fn lineage(&self) -> Result<Lineage, StoreError> {
+        Ok(self.reach.lineage().await?)
+    }
+}

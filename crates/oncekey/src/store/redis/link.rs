@@ -1,0 +1,166 @@
+//! One connection to one server, made again when it breaks.
+//!
+//! All callers share it: their commands are written one after the other, as they come, and the
+//! answers come back in that order. A connection on which an answer failed to come in time is never
+//! used again.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, Client, Cmd, Pipeline, RedisError, Value};
+use tokio::sync::Mutex;
+
+use super::error::Failure;
+use super::info::Info;
+use super::life::{Guard, Life};
+
+/// How long things may take.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Patience {
+    pub(super) connect: Duration,
+    pub(super) answer: Duration,
+}
+
+/// A connection to a server.
+#[derive(Debug)]
+pub(super) struct Link {
+    client: Client,
+    patience: Patience,
+    guard: Arc<Guard>,
+    open: RwLock<Option<Open>>,
+    /// Held by whoever makes the connection; what is in it is how the last attempt failed.
+    dialing: Mutex<Option<Failure>>,
+    attempts: AtomicU64,
+}
+
+#[derive(Clone)]
+struct Open {
+    number: u64,
+    connection: MultiplexedConnection,
+}
+
+impl std::fmt::Debug for Open {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(out, "Open({})", self.number)
+    }
+}
+
+impl Link {
+    pub(super) fn new(client: Client, patience: Patience, guard: Arc<Guard>) -> Self {
+        Self {
+            client,
+            patience,
+            guard,
+            open: RwLock::new(None),
+            dialing: Mutex::new(None),
+            attempts: AtomicU64::new(0),
+        }
+    }
+
+    /// What the connection is made with.
+    pub(super) fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// Sends a command and waits for its answer. Not connected means that nothing was sent.
+    pub(super) async fn send(&self, command: &Cmd) -> Result<Value, Failure> {
+        let Open { number, mut connection } = self.connection().await?;
+        let answer = command.query_async(&mut connection).await;
+        answer.map_err(|error| self.failed(number, error))
+    }
+
+    /// Sends a command that may grant a key, unless something was lost. Asked once the connection
+    /// stands: a server that was promoted is noticed when the connection to it is made, and the very
+    /// call for which it was made must not slip through.
+    pub(super) async fn send_grant(&self, command: &Cmd) -> Result<Value, Failure> {
+        let Open { number, mut connection } = self.connection().await?;
+        if let Some(loss) = self.guard.loss() {
+            return Err(Failure::Lost(loss));
+        }
+        let answer = command.query_async(&mut connection).await;
+        answer.map_err(|error| self.failed(number, error))
+    }
+
+    /// Sends several commands with nobody else's in between.
+    pub(super) async fn send_all(&self, commands: &Pipeline) -> Result<Vec<Value>, Failure> {
+        let Open { number, mut connection } = self.connection().await?;
+        let answers = commands.query_async(&mut connection).await;
+        answers.map_err(|error| self.failed(number, error))
+    }
+
+    /// What the server says about itself, on this connection.
+    pub(super) async fn info(&self) -> Result<Info, Failure> {
+        Ok(Info::of(&self.send(&redis::cmd("INFO")).await?))
+    }
+
+    async fn connection(&self) -> Result<Open, Failure> {
+        // Read before the connection is looked at: an attempt that began later is news.
+        let seen = self.attempts.load(Ordering::Acquire);
+        if let Some(open) = self.opened() {
+            return Ok(open);
+        }
+        let mut failure = self.dialing.lock().await;
+        if let Some(open) = self.opened() {
+            return Ok(open);
+        }
+        // A thousand callers that wait for one attempt share its failure. Each trying in turn would
+        // make the last one wait a thousand times as long as it takes to find nobody there.
+        if self.attempts.load(Ordering::Acquire) > seen
+            && let Some(failure) = &*failure
+        {
+            return Err(failure.clone());
+        }
+        let dialed = self.dial().await;
+        let number = self.attempts.fetch_add(1, Ordering::AcqRel) + 1;
+        match dialed {
+            Ok(connection) => {
+                let open = Open { number, connection };
+                *self.open.write().unwrap_or_else(PoisonError::into_inner) = Some(open.clone());
+                *failure = None;
+                Ok(open)
+            }
+            Err(reason) => {
+                *failure = Some(reason.clone());
+                Err(reason)
+            }
+        }
+    }
+
+    fn opened(&self) -> Option<Open> {
+        self.open.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    async fn dial(&self) -> Result<MultiplexedConnection, Failure> {
+        let Patience { connect, answer } = self.patience;
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(connect))
+            .set_response_timeout(Some(answer));
+        let dialing = async {
+            let mut connection =
+                self.client.get_multiplexed_async_connection_with_config(&config).await?;
+            let info: Value = redis::cmd("INFO").query_async(&mut connection).await?;
+            Ok::<_, RedisError>((connection, Info::of(&info)))
+        };
+        let dialed = tokio::time::timeout(connect + answer, dialing).await;
+        let late = || RedisError::from(std::io::Error::from(std::io::ErrorKind::TimedOut));
+        let (connection, info) =
+            dialed.map_err(|_| late()).and_then(|dialed| dialed).map_err(Failure::Unreachable)?;
+        self.guard.meet(Life::of(&info)?);
+        Ok(connection)
+    }
+
+    /// Tells apart what the server said from what came of the connection.
+    fn failed(&self, number: u64, error: RedisError) -> Failure {
+        if error.code().is_some() {
+            return Failure::Refused(error);
+        }
+        let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
+        // Not the next one, which somebody may have made meanwhile.
+        if open.as_ref().is_some_and(|open| open.number == number) {
+            *open = None;
+        }
+        Failure::Broken(error)
+    }
+}

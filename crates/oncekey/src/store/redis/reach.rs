@@ -1,0 +1,123 @@
+//! What every verb needs: the servers, the names of the keys, the epoch, and how far each shard was
+//! seen to have come.
+
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, LazyLock, PoisonError, RwLock};
+
+use redis::Value;
+
+use super::error::{Failure, Loss};
+use super::layout;
+use super::life::Guard;
+use super::place::{Names, SHARDS};
+use super::script::{Call, Script};
+use super::servers::Servers;
+
+/// A store within reach.
+#[derive(Debug)]
+pub(super) struct Reach {
+    pub(super) servers: Servers,
+    pub(super) names: Names,
+    pub(super) guard: Arc<Guard>,
+    epoch: RwLock<Arc<str>>,
+    /// The highest mark that each shard has acknowledged to this process. A shard that falls behind
+    /// it has lost something.
+    seen: Vec<AtomicI64>,
+}
+
+/// The answer of a script: a code, and what belongs to it.
+#[derive(Debug)]
+pub(super) struct Reply {
+    pub(super) code: i64,
+    rest: std::vec::IntoIter<Value>,
+}
+
+impl Reach {
+    pub(super) fn new(servers: Servers, names: Names, guard: Arc<Guard>) -> Self {
+        let seen = (0..SHARDS).map(|_| AtomicI64::new(0)).collect();
+        Self { servers, names, guard, epoch: RwLock::new(Arc::from("")), seen }
+    }
+
+    /// The life of the store that this process works with.
+    pub(super) fn epoch(&self) -> Arc<str> {
+        Arc::clone(&self.epoch.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Works with another life of the store from now on.
+    pub(super) fn follow(&self, epoch: &str) {
+        *self.epoch.write().unwrap_or_else(PoisonError::into_inner) = Arc::from(epoch);
+    }
+
+    /// The highest mark that a shard has acknowledged to this process.
+    pub(super) fn seen(&self, shard: u8) -> i64 {
+        self.seen[usize::from(shard)].load(Ordering::Relaxed)
+    }
+
+    /// A shard has acknowledged this mark.
+    pub(super) fn saw(&self, shard: u8, mark: i64) {
+        self.seen[usize::from(shard)].fetch_max(mark, Ordering::Relaxed);
+    }
+
+    /// A call that begins with what every script of a shard checks first.
+    pub(super) fn call<K: redis::ToRedisArgs>(
+        &self,
+        script: &'static LazyLock<Script>,
+        shard: u8,
+        keys: impl IntoIterator<Item = K, IntoIter: ExactSizeIterator>,
+    ) -> Call {
+        Call::new(script, keys).arg(&*self.epoch()).arg(layout::digits(self.seen(shard)))
+    }
+
+    /// Makes a call on a shard.
+    pub(super) async fn ask(&self, shard: u8, call: &Call) -> Result<Reply, Failure> {
+        self.read(self.servers.run(self.names.slot(shard), call).await?)
+    }
+
+    /// Makes a call on a shard that changes nothing.
+    pub(super) async fn look_at(&self, shard: u8, call: &Call) -> Result<Reply, Failure> {
+        self.read(self.servers.read_by(self.names.slot(shard), call).await?)
+    }
+
+    /// Reads an answer. If one shard has lost something, nobody knows what the others have lost.
+    fn read(&self, value: Value) -> Result<Reply, Failure> {
+        let reply = Reply::of(value);
+        if let Err(Failure::Lost(loss)) = &reply {
+            self.guard.stop(*loss);
+        }
+        reply
+    }
+}
+
+impl Reply {
+    /// A shard that cannot be trusted is a failure.
+    fn of(value: Value) -> Result<Self, Failure> {
+        let Value::Array(values) = value else { return Err(ODD) };
+        let mut rest = values.into_iter();
+        let Some(Value::Int(code)) = rest.next() else { return Err(ODD) };
+        match code {
+            -1 => Err(Failure::Lost(Loss::Flushed)),
+            -2 => Err(Failure::Lost(Loss::Replaced)),
+            -3 => Err(Failure::Lost(Loss::Behind)),
+            code => Ok(Self { code, rest }),
+        }
+    }
+
+    /// The next value, which is a number.
+    pub(super) fn number(&mut self) -> Result<i64, Failure> {
+        match self.rest.next() {
+            Some(Value::Int(number)) => Ok(number),
+            _ => Err(ODD),
+        }
+    }
+
+    /// The next value, which is a string, or nothing.
+    pub(super) fn bytes(&mut self) -> Result<Option<Vec<u8>>, Failure> {
+        match self.rest.next() {
+            Some(Value::BulkString(bytes)) => Ok(Some(bytes)),
+            Some(Value::Nil) | None => Ok(None),
+            _ => Err(ODD),
+        }
+    }
+}
+
+const ODD: Failure = Failure::Odd("a script");

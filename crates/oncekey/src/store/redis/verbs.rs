@@ -1,0 +1,337 @@
+//! The verbs of the store as calls of scripts: one round trip each.
+//!
+//! A script decides who may run and what may be written, because that must be one step with the
+//! write. Why somebody may *not* run is said by [`decide`] on the record that the script found, so
+//! that the table of refusals exists once.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::future::try_join_all;
+use oncekey_core::saved::Outcome;
+use oncekey_core::{
+    Answer, Claim, Claimed, Class, Completion, Decision, Fence, Grant, KeyId, Lease, Record,
+    Refusal, Renewal, Sent, State, Timestamp, Write, decide,
+};
+use redis::Value;
+
+use super::error::Failure;
+use super::layout;
+use super::place::{shard_of, shards};
+use super::reach::{Reach, Reply};
+use super::script::{CLAIM, COMPLETE, GET, PIECE, RELEASE, RENEW, SEND, UNKNOWN};
+use crate::store::parts::{Assembled, CompletionParts, Damage, is_forgotten};
+
+/// Bodies above this size are written in pieces of this size before their completion. A piece holds
+/// up what comes behind it on its connection by two milliseconds on a gigabit network; a body of 16
+/// MiB in one go would take a hundred.
+pub(super) const PIECE_SIZE: usize = 256 * 1024;
+
+/// How many pieces are read at once.
+const PIECES_AT_ONCE: usize = 4;
+
+/// The most leases that one script extends: below a millisecond of the server's time.
+const RENEWALS: usize = 250;
+
+/// How often a record whose pieces vanish is looked at anew. A record loses its answer once, and a
+/// new generation of it needs longer than a look: what is missing for the third time is damage.
+const LOOKS: u32 = 3;
+
+const PIECE_MISSING: Failure = Failure::Record(Damage::Damaged("a piece of its body is missing"));
+
+/// What came of a completion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Completed {
+    /// It was applied or fenced.
+    Wrote(Write),
+    /// The record was erased meanwhile, and the pieces of its body with it. They must be written
+    /// again.
+    PiecesGone,
+}
+
+impl Reach {
+    pub(super) async fn claim(&self, claim: &Claim) -> Result<Claimed, Failure> {
+        // If the answer was stripped or erased between two looks, it is decided anew.
+        for _ in 0..LOOKS {
+            if let Some(claimed) = self.claim_once(claim).await? {
+                return Ok(claimed);
+            }
+        }
+        Err(PIECE_MISSING)
+    }
+
+    async fn claim_once(&self, claim: &Claim) -> Result<Option<Claimed>, Failure> {
+        let shard = shard_of(&claim.id);
+        let keys = self.names.all(&claim.id);
+        let call = self
+            .call(&CLAIM, shard, &keys)
+            .arg(&layout::head(claim)[..])
+            .arg(layout::tail(claim))
+            .arg(&[claim.sent.code()][..])
+            .arg(layout::span(claim.lease))
+            .arg(layout::span(claim.grace))
+            .arg(may_send_again(claim.class))
+            .arg(&claim.id.as_bytes()[..]);
+        let mut reply = self.ask(shard, &call).await?;
+        let now = Timestamp::from_micros(reply.number()?);
+        if reply.code == 0 {
+            return self.refuse(claim, &mut reply, now).await;
+        }
+        let fence = Fence::from_number(reply.number()?).ok_or(Damage::Damaged("fence"))?;
+        self.saw(shard, fence.number());
+        let until = Timestamp::from_micros(reply.number()?);
+        let grant = match reply.number()? {
+            0 => Grant::Fresh,
+            1 => Grant::Again,
+            2 => Grant::Reused,
+            3 => Grant::TakenOver,
+            _ => return Err(Failure::Odd("a claim")),
+        };
+        let earlier = if reply.number()? == 0 { Sent::No } else { Sent::Yes };
+        let lease = Lease { id: claim.id, fence, owner: claim.owner, until };
+        Ok(Some(Claimed::Won { lease, grant, earlier }))
+    }
+
+    /// Says why not, and shows the record that stands in the way.
+    async fn refuse(
+        &self,
+        claim: &Claim,
+        reply: &mut Reply,
+        now: Timestamp,
+    ) -> Result<Option<Claimed>, Failure> {
+        let bytes = reply.bytes()?.ok_or(Failure::Odd("a refusal"))?;
+        let answer = reply.bytes()?;
+        let found = match &answer {
+            Some(answer) => layout::read(&claim.id, &bytes, answer)?,
+            // Not asked for, because it is not going to be sent.
+            None => layout::read_without_answer(&claim.id, &bytes)?,
+        };
+        let Decision::Refuse(refusal) = decide(Some(&found.record), claim, now) else {
+            return Err(Damage::Damaged("the script refused what the table grants").into());
+        };
+        if refusal == Refusal::Replay && answer.is_none() {
+            return Err(Damage::Damaged("its answer is missing").into());
+        }
+        let record = if refusal == Refusal::Replay && found.pieces > 0 {
+            match self.with_pieces(found).await? {
+                Some(record) => record,
+                None => return Ok(None),
+            }
+        } else {
+            found.record
+        };
+        Ok(Some(Claimed::Lost { refusal, record: Box::new(record), now }))
+    }
+
+    pub(super) async fn renew(
+        &self,
+        leases: &[Lease],
+        span: Duration,
+    ) -> Result<Vec<Renewal>, Failure> {
+        let mut renewals = vec![Renewal::Lost; leases.len()];
+        let mut by_shard: Vec<Vec<usize>> = shards().map(|_| Vec::new()).collect();
+        for (place, lease) in leases.iter().enumerate() {
+            by_shard[usize::from(shard_of(&lease.id))].push(place);
+        }
+        let chunks = by_shard.iter().flat_map(|places| places.chunks(RENEWALS));
+        let calls = chunks.map(|places| self.renew_shard(leases, places, span));
+        for renewed in try_join_all(calls).await? {
+            for (place, renewal) in renewed {
+                renewals[place] = renewal;
+            }
+        }
+        Ok(renewals)
+    }
+
+    async fn renew_shard(
+        &self,
+        leases: &[Lease],
+        places: &[usize],
+        span: Duration,
+    ) -> Result<Vec<(usize, Renewal)>, Failure> {
+        let Some(first) = places.first() else { return Ok(Vec::new()) };
+        let shard = shard_of(&leases[*first].id);
+        let mut keys = vec![self.names.mark(shard).as_bytes().to_vec()];
+        keys.extend(places.iter().map(|place| self.names.record(&leases[*place].id)));
+        let mut call = self.call(&RENEW, shard, &keys).arg(layout::span(span));
+        for place in places {
+            call = call.arg(&layout::proof(&leases[*place])[..]);
+        }
+        let mut reply = self.ask(shard, &call).await?;
+        let until = Timestamp::from_micros(reply.number()?);
+        let mut renewed = Vec::with_capacity(places.len());
+        for place in places {
+            let is_held = reply.number()? == 1;
+            renewed.push((*place, if is_held { Renewal::Until(until) } else { Renewal::Lost }));
+        }
+        Ok(renewed)
+    }
+
+    pub(super) async fn send(&self, lease: &Lease) -> Result<Write, Failure> {
+        let shard = shard_of(&lease.id);
+        let keys = self.names.record_and_mark(&lease.id);
+        let call = self.call(&SEND, shard, &keys).arg(&layout::proof(lease)[..]);
+        self.write(shard, self.ask(shard, &call).await?)
+    }
+
+    pub(super) async fn complete(
+        &self,
+        lease: &Lease,
+        completion: &Completion,
+        pieces: u32,
+    ) -> Result<Completed, Failure> {
+        let parts = CompletionParts::new(lease, completion, pieces);
+        let shard = shard_of(&lease.id);
+        let keys = self.names.all(&lease.id);
+        let call = self
+            .call(&COMPLETE, shard, &keys)
+            .arg(&layout::proof(lease)[..])
+            .arg(&lease.id.as_bytes()[..])
+            .arg(layout::ending(lease, &parts))
+            .arg(layout::answer(&parts.headers, &parts.body))
+            .arg(pieces)
+            .arg(layout::span(parts.retention))
+            .arg(layout::span(parts.linger))
+            .arg(self.names.channel());
+        let reply = self.ask(shard, &call).await?;
+        if reply.code == 2 {
+            return Ok(Completed::PiecesGone);
+        }
+        self.write(shard, reply).map(Completed::Wrote)
+    }
+
+    /// Writes a large body in pieces, and says in how many, or that the lease was lost.
+    pub(super) async fn write_pieces(
+        &self,
+        lease: &Lease,
+        completion: &Completion,
+    ) -> Result<Option<u32>, Failure> {
+        let body = match &completion.answer {
+            Answer::Kept(saved) if saved.body.len() > PIECE_SIZE => &saved.body,
+            Answer::Kept(_) | Answer::Tombstone(_) => return Ok(Some(0)),
+        };
+        let shard = shard_of(&lease.id);
+        let outcome = completion.answer.outcome();
+        let mut part = 0;
+        for bytes in body.chunks(PIECE_SIZE) {
+            let keys = self.names.record_and_mark(&lease.id);
+            let call = self
+                .call(&PIECE, shard, &keys)
+                .arg(&layout::proof(lease)[..])
+                .arg(&outcome.as_bytes()[..])
+                .arg(part)
+                .arg(bytes);
+            match self.write(shard, self.ask(shard, &call).await?)? {
+                Write::Applied => part += 1,
+                Write::Fenced => return Ok(None),
+            }
+        }
+        Ok(Some(part))
+    }
+
+    pub(super) async fn release(&self, lease: &Lease) -> Result<Write, Failure> {
+        let shard = shard_of(&lease.id);
+        let keys = self.names.all(&lease.id);
+        let call = self
+            .call(&RELEASE, shard, &keys)
+            .arg(&layout::proof(lease)[..])
+            .arg(&lease.id.as_bytes()[..])
+            .arg(self.names.channel());
+        self.write(shard, self.ask(shard, &call).await?)
+    }
+
+    pub(super) async fn unknown(&self, lease: &Lease) -> Result<Write, Failure> {
+        let shard = shard_of(&lease.id);
+        let keys = self.names.record_and_mark(&lease.id);
+        let call = self
+            .call(&UNKNOWN, shard, &keys)
+            .arg(&layout::proof(lease)[..])
+            .arg(&lease.id.as_bytes()[..])
+            .arg(self.names.channel());
+        self.write(shard, self.ask(shard, &call).await?)
+    }
+
+    pub(super) async fn get(&self, id: &KeyId) -> Result<Option<Record>, Failure> {
+        for _ in 0..LOOKS {
+            let (now, found) = self.find(id).await?;
+            let Some((_, found)) = found else { return Ok(None) };
+            if is_forgotten(&found.record, now) {
+                return Ok(None);
+            }
+            // If a piece is gone, the record was stripped, erased or replaced: look again.
+            if let Some(record) = self.with_pieces(found).await? {
+                return Ok(Some(record));
+            }
+        }
+        Err(PIECE_MISSING)
+    }
+
+    /// Reads a record as it is stored and as it is, its pieces left where they are; and the clock.
+    pub(super) async fn find(
+        &self,
+        id: &KeyId,
+    ) -> Result<(Timestamp, Option<(Vec<u8>, Assembled)>), Failure> {
+        let shard = shard_of(id);
+        let keys = self.names.record_and_mark(id);
+        let call = self.call(&GET, shard, &keys);
+        let mut reply = self.look_at(shard, &call).await?;
+        let now = Timestamp::from_micros(reply.number()?);
+        let Some(bytes) = reply.bytes()? else { return Ok((now, None)) };
+        let answer = reply.bytes()?.unwrap_or_default();
+        let found = layout::read(id, &bytes, &answer)?;
+        Ok((now, Some((bytes, found))))
+    }
+
+    /// Reads the pieces that a record may lack and checks the whole. `None` if some are gone.
+    async fn with_pieces(&self, found: Assembled) -> Result<Option<Record>, Failure> {
+        let State::Done { outcome, .. } = &found.record.state else {
+            return Ok(Some(found.record));
+        };
+        if found.pieces == 0 {
+            return Ok(Some(found.record));
+        }
+        let slot = self.names.slot(shard_of(&found.record.id));
+        let mut body = Vec::new();
+        let parts: Vec<u32> = (0..found.pieces).collect();
+        for parts in parts.chunks(PIECES_AT_ONCE) {
+            let mut command = redis::cmd("HMGET");
+            command.arg(self.names.record(&found.record.id));
+            for part in parts {
+                command.arg(piece_name(outcome, *part));
+            }
+            let Value::Array(pieces) = self.servers.read(slot, &command).await? else {
+                return Err(Failure::Odd("HMGET"));
+            };
+            for piece in pieces {
+                let Value::BulkString(bytes) = piece else { return Ok(None) };
+                body.extend_from_slice(&bytes);
+            }
+        }
+        Ok(Some(found.with_body(Bytes::from(body))?))
+    }
+
+    /// What a script of a write says.
+    fn write(&self, shard: u8, mut reply: Reply) -> Result<Write, Failure> {
+        match reply.code {
+            0 => Ok(Write::Fenced),
+            1 => {
+                self.saw(shard, reply.number()?);
+                Ok(Write::Applied)
+            }
+            _ => Err(Failure::Odd("a write")),
+        }
+    }
+}
+
+/// The classes under which work may be done again that may have happened, if this class allows it.
+fn may_send_again(class: Class) -> Vec<u8> {
+    let both = |then: &Class| then.may_send_again() && class.may_send_again();
+    Class::ALL.into_iter().filter(both).map(Class::code).collect()
+}
+
+fn piece_name(outcome: &Outcome, part: u32) -> Vec<u8> {
+    let mut name = vec![b'p'];
+    name.extend_from_slice(outcome.as_bytes());
+    name.extend_from_slice(part.to_string().as_bytes());
+    name
+}

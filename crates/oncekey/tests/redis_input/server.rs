@@ -1,0 +1,153 @@
+//! A Redis server for one test, and what a test does with a store.
+
+use std::net::TcpListener;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use bytes::Bytes;
+use oncekey::core::health::Tier;
+use oncekey::core::store::{Claim, Claimed, Completion};
+use oncekey::core::{
+    Answer, Class, Fingerprint, Headers, KeyId, Lease, Origin, Owner, Places, Saved, Sent, Store,
+};
+use oncekey::store::redis::{RedisOptions, RedisStore};
+use tempfile::TempDir;
+
+/// Every write on the disk before its answer.
+pub(crate) const DURABLE: &[&str] = &["--appendonly", "yes", "--appendfsync", "always"];
+
+/// A server in a folder of its own. It dies with the test.
+pub(crate) struct Server {
+    pub(crate) port: u16,
+    settings: Vec<String>,
+    folder: TempDir,
+    child: Child,
+}
+
+impl Server {
+    pub(crate) async fn start(settings: &[&str]) -> Self {
+        let settings: Vec<String> = settings.iter().map(|&setting| setting.to_owned()).collect();
+        for _ in 0..10 {
+            let folder = tempfile::tempdir().expect("a temporary folder");
+            let free = TcpListener::bind("127.0.0.1:0").expect("a free port");
+            let port = free.local_addr().expect("a port").port();
+            drop(free);
+            let child = spawn(port, &settings, &folder);
+            let mut server = Self { port, settings: settings.clone(), folder, child };
+            // Somebody else may have taken the port in between: then the server has ended.
+            if server.is_up().await {
+                return server;
+            }
+        }
+        panic!("no server starts");
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}/", self.port)
+    }
+
+    /// As if somebody pulled the plug, and put it in again.
+    pub(crate) async fn crash_and_restart(&mut self) {
+        self.kill();
+        self.child = spawn(self.port, &self.settings, &self.folder);
+        assert!(self.is_up().await, "the server comes back");
+    }
+
+    pub(crate) fn kill(&mut self) {
+        self.child.kill().expect("the server runs");
+        self.child.wait().expect("the server ends");
+    }
+
+    /// A connection that knows nothing of stores.
+    pub(crate) async fn raw(&self) -> redis::aio::MultiplexedConnection {
+        let client = redis::Client::open(self.url()).expect("a redis:// URL");
+        client.get_multiplexed_async_connection().await.expect("Redis")
+    }
+
+    pub(crate) async fn tell(&self, words: &[&str]) -> redis::Value {
+        let mut command = redis::cmd(words[0]);
+        command.arg(&words[1..]);
+        command.query_async(&mut self.raw().await).await.expect("the server does it")
+    }
+
+    async fn is_up(&mut self) -> bool {
+        for _ in 0..200 {
+            if !matches!(self.child.try_wait(), Ok(None)) {
+                return false;
+            }
+            let client = redis::Client::open(self.url()).expect("a redis:// URL");
+            if let Ok(mut connection) = client.get_multiplexed_async_connection().await {
+                let pong: redis::RedisResult<String> =
+                    redis::cmd("PING").query_async(&mut connection).await;
+                if pong.is_ok_and(|pong| pong == "PONG") {
+                    return true;
+                }
+            }
+            // One that wants a password first is up, too.
+            if self.settings.iter().any(|setting| setting == "--requirepass")
+                && std::net::TcpStream::connect(("127.0.0.1", self.port)).is_ok()
+            {
+                return true;
+            }
+            tokio::time::sleep(Duration::from_millis(25)).await;
+        }
+        false
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+fn spawn(port: u16, settings: &[String], folder: &TempDir) -> Child {
+    Command::new("redis-server")
+        .args(["--bind", "127.0.0.1", "--port", &port.to_string(), "--save", ""])
+        .arg("--dir")
+        .arg(folder.path())
+        .args(settings)
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("redis-server is in the search path")
+}
+
+/// Accepts whatever the server promises, and does not wait long.
+pub(crate) fn options(url: &str) -> RedisOptions {
+    let second = Duration::from_secs(1);
+    RedisOptions::new(url).accept(Tier::Volatile).timeouts(second, second)
+}
+
+pub(crate) async fn open(url: &str) -> RedisStore {
+    options(url).open().await.expect("the store opens")
+}
+
+pub(crate) fn claim(key: u8, owner: u8) -> Claim {
+    Claim {
+        id: KeyId::from_bytes([key; 32]),
+        owner: Owner::from_bytes([owner; 16]),
+        fingerprint: Fingerprint::from_parts(1, [1; 32]),
+        class: Class::Once,
+        lease: Duration::from_secs(30),
+        grace: Duration::from_secs(1),
+        sent: Sent::No,
+        origin: Origin { key: "a-key".into(), ..Origin::default() },
+        places: Places::default(),
+    }
+}
+
+pub(crate) fn completion(body: &'static str) -> Completion {
+    let saved = Saved { status: 200, headers: Headers::new(), body: Bytes::from(body) };
+    let hour = Duration::from_secs(3_600);
+    Completion { answer: Answer::Kept(saved), retention: hour, linger: hour }
+}
+
+pub(crate) async fn win(store: &RedisStore, claim: &Claim) -> Lease {
+    match store.claim(claim).await.expect("the store answers") {
+        Claimed::Won { lease, .. } => lease,
+        Claimed::Lost { refusal, .. } => panic!("the key is taken: {refusal:?}"),
+    }
+}
