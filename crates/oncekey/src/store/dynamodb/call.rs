@@ -16,9 +16,7 @@ use aws_sdk_dynamodb::operation::put_item::PutItemError;
 use aws_sdk_dynamodb::operation::put_item::builders::PutItemFluentBuilder;
 use aws_sdk_dynamodb::operation::update_item::UpdateItemError;
 use aws_sdk_dynamodb::operation::update_item::builders::UpdateItemFluentBuilder;
-use aws_sdk_dynamodb::types::{
-    AttributeValue, ReturnValue, ReturnValuesOnConditionCheckFailure as OnFailure,
-};
+use aws_sdk_dynamodb::types::{AttributeValue, ReturnValuesOnConditionCheckFailure as OnFailure};
 use oncekey_core::{KeyId, StoreError};
 use tokio::task::JoinSet;
 
@@ -98,7 +96,6 @@ impl Caller {
     ) -> Result<Written, StoreError> {
         let update = update
             .table_name(&self.place.table)
-            .return_values(ReturnValue::UpdatedNew)
             .return_values_on_condition_check_failure(OnFailure::AllOld);
         match self.repeat(|| update.clone().send()).await {
             Ok(output) => Ok(Written::Done(output.attributes)),

@@ -32,7 +32,14 @@ impl DynamoStore {
             let now = self.clock.now();
             let (found, decision) = match &slot {
                 Slot::Empty | Slot::Gone(_) => (None, Decision::Run(Grant::Fresh)),
-                Slot::Held(found) => (Some(&**found), self.sight.decide(Some(found), claim, now)),
+                Slot::Held(found) => match self.sight.decide(found, claim, now) {
+                    Some(decision) => (Some(&**found), decision),
+                    None => {
+                        self.sight.forget(&claim.id);
+                        old = self.caller.get(&claim.id, &item::RECORD_PART, None).await?;
+                        continue;
+                    }
+                },
             };
             old = match (decision, found) {
                 (Decision::Refuse(refusal), Some(_)) => {

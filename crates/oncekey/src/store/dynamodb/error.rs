@@ -151,7 +151,7 @@ impl Place {
             SdkError::DispatchFailure(_) => {
                 format!("DynamoDB {place} cannot be reached: check the endpoint and the network")
             }
-            SdkError::ResponseError(_) => {
+            SdkError::ResponseError(_) | SdkError::ServiceError(_) => {
                 format!("what answers {place} does not speak like DynamoDB: check the endpoint")
             }
             _ => format!("DynamoDB {place} could not be asked"),
@@ -178,8 +178,10 @@ pub(super) fn fault_of<E: ProvideErrorMetadata>(error: &SdkError<E>) -> Fault {
                 | "ReplicatedWriteConflictException",
             ) => Fault::Nothing,
             Some("InternalServerError" | "InternalFailure" | "ServiceUnavailable") => Fault::Doubt,
-            Some(_) | None if context.raw().status().is_server_error() => Fault::Doubt,
-            Some(_) | None => Fault::Final,
+            Some(_) if context.raw().status().is_server_error() => Fault::Doubt,
+            Some(_) => Fault::Final,
+            // Not an answer of DynamoDB: something stands in between, or in its place.
+            None => Fault::Doubt,
         },
         SdkError::ConstructionFailure(_) => Fault::Final,
         SdkError::DispatchFailure(failure) if failure.is_user() => Fault::Final,

@@ -50,6 +50,9 @@ enum Progress {
 
 type Entry = (i64, KeyId);
 
+/// How many entries of a shard are read at least.
+const LEAST: usize = 32;
+
 /// How long the place of one shard is in a cursor.
 const PLACE: usize = 8 + 32;
 
@@ -120,8 +123,9 @@ impl Walk {
 
     /// Reads on wherever nothing is left of what was read.
     async fn read_ahead(&mut self, caller: &Caller, count: usize) -> Result<(), StoreError> {
-        // Twice the share of a shard: most walks then need one read of each.
-        let share = count.div_ceil(usize::from(SHARDS) / 2);
+        // Twice the share of a shard: most walks then need one read of each. Never a few: keys are
+        // small, and what a short list reads too much is less than another round trip.
+        let share = count.div_ceil(usize::from(SHARDS) / 2).max(LEAST);
         let empty = self.shards.iter().filter(|shard| !shard.is_ready());
         let queries = empty.map(|shard| {
             let (number, query, caller) =

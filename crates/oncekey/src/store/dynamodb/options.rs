@@ -8,6 +8,7 @@ use aws_config::timeout::TimeoutConfig;
 use aws_config::{BehaviorVersion, Region, retry::RetryConfig};
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::config::{ProvideCredentials, SharedCredentialsProvider};
+use aws_sdk_dynamodb::types::TableStatus;
 use aws_smithy_http_client::tls;
 use oncekey_core::health::Verdict;
 use oncekey_core::{Clock, ErrorKind, StoreError};
@@ -155,6 +156,12 @@ impl DynamoOptions {
     pub async fn open(self) -> Result<DynamoStore, StoreError> {
         let caller = self.connect().await?;
         let table = match (schema::describe(&caller).await?.0, self.missing) {
+            // Somebody else is making it at this moment.
+            (Some(table), MissingTable::Create)
+                if table.table_status() == Some(&TableStatus::Creating) =>
+            {
+                schema::wait(&caller).await?
+            }
             (Some(table), _) => table,
             (None, MissingTable::Create) => schema::create(&caller).await?,
             (None, MissingTable::Refuse) => return Err(caller.place.no_table()),

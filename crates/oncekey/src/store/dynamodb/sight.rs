@@ -60,19 +60,18 @@ impl Sight {
     }
 
     /// Remembers a fence and a beat that have just been seen, and says for how long they have been
-    /// the same. To be called after the answer came: what is seen is older than the sight, so that
+    /// the same; `None` if newer ones have been seen already. To be called after the answer came: what is seen is older than the sight, so that
     /// the time is never taken for longer than it was.
-    pub(super) fn note(&self, id: &KeyId, fence: Fence, beat: i64) -> Duration {
+    pub(super) fn note(&self, id: &KeyId, fence: Fence, beat: i64) -> Option<Duration> {
         let now = self.uptime.elapsed();
         match self.seen.get(id) {
             Some(seen) if (seen.fence, seen.beat) == (fence, beat) => {
-                now.saturating_sub(seen.first)
+                Some(now.saturating_sub(seen.first))
             }
-            // From a read that was overtaken by a later one.
-            Some(seen) if (seen.fence, seen.beat) > (fence, beat) => Duration::ZERO,
+            Some(seen) if (seen.fence, seen.beat) > (fence, beat) => None,
             Some(_) | None => {
                 self.seen.insert(*id, Seen { fence, beat, first: now });
-                Duration::ZERO
+                Some(Duration::ZERO)
             }
         }
     }
@@ -90,13 +89,14 @@ impl Sight {
         self.seen.remove(id);
     }
 
-    /// What `decide` says, with the lease as this process sees it.
-    pub(super) fn decide(&self, found: Option<&Found>, claim: &Claim, now: Timestamp) -> Decision {
-        let Some(found) = found else { return decide(None, claim, now) };
+    /// What `decide` says, with the lease as this process sees it; `None` if what was found is
+    /// outdated, as this process knows already. Then it is to be forgotten and read anew: what is
+    /// found lower after that is no late read, but a table that was put back to an earlier state.
+    pub(super) fn decide(&self, found: &Found, claim: &Claim, now: Timestamp) -> Option<Decision> {
         let record = found.record();
-        match record.state {
+        Some(match record.state {
             State::Running { until, sent } => {
-                let seen_for = self.note(&record.id, record.fence, found.beat);
+                let seen_for = self.note(&record.id, record.fence, found.beat)?;
                 let until = match self.lapse {
                     Lapse::Observed => ends(now, found.span, seen_for),
                     Lapse::Clocked => until.after(self.skew),
@@ -106,7 +106,7 @@ impl Sight {
             }
             State::Done { .. } => decide(Some(record), claim, self.judging(now)),
             State::Unknown { .. } | State::Parked { .. } => decide(Some(record), claim, now),
-        }
+        })
     }
 
     /// The time by which retention is judged: no record is forgotten early because the clock of
@@ -149,17 +149,17 @@ mod tests {
         let sight = Sight::new(Lapse::Observed, Duration::ZERO, Arc::clone(&uptime) as _);
         let (id, second) = (KeyId::from_bytes([1; 32]), Duration::from_secs(1));
         let fence = |number| Fence::from_number(number).unwrap();
-        assert_eq!(sight.note(&id, fence(5), 0), Duration::ZERO, "the first sight");
+        assert_eq!(sight.note(&id, fence(5), 0), Some(Duration::ZERO), "the first sight");
         uptime.pass(second);
-        assert_eq!(sight.note(&id, fence(5), 0), second, "nothing has changed");
-        assert_eq!(sight.note(&id, fence(5), 1), Duration::ZERO, "a renewal");
+        assert_eq!(sight.note(&id, fence(5), 0), Some(second), "nothing has changed");
+        assert_eq!(sight.note(&id, fence(5), 1), Some(Duration::ZERO), "a renewal");
         uptime.pass(second);
-        assert_eq!(sight.note(&id, fence(5), 0), Duration::ZERO, "a read that lags behind");
-        assert_eq!(sight.note(&id, fence(5), 1), second, "does not disturb");
-        assert_eq!(sight.note(&id, fence(6), 0), Duration::ZERO, "a new owner");
+        assert_eq!(sight.note(&id, fence(5), 0), None, "a read that lags behind");
+        assert_eq!(sight.note(&id, fence(5), 1), Some(second), "does not disturb");
+        assert_eq!(sight.note(&id, fence(6), 0), Some(Duration::ZERO), "a new owner");
         sight.forget(&id);
         uptime.pass(second);
-        assert_eq!(sight.note(&id, fence(6), 0), Duration::ZERO, "forgotten");
+        assert_eq!(sight.note(&id, fence(6), 0), Some(Duration::ZERO), "forgotten");
     }
 
     #[test]

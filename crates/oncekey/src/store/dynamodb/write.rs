@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use aws_sdk_dynamodb::operation::update_item::builders::UpdateItemFluentBuilder;
+use aws_sdk_dynamodb::types::ReturnValue;
 use oncekey_core::decide::{Act, Judgement, judge};
 use oncekey_core::store::Times;
 use oncekey_core::{
@@ -82,6 +83,7 @@ impl DynamoStore {
         let update = self
             .change(lease)
             .update_expression("SET a = :until, l = :span ADD b :one")
+            .return_values(ReturnValue::UpdatedNew)
             .condition_expression(HELD)
             .set_expression_attribute_values(values_of(values));
         let written = self.caller.update(update).await?;
