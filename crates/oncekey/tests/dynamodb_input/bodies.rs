@@ -17,15 +17,15 @@ const LARGE: usize = 700_000;
 async fn with_clock(table: &Table) -> (DynamoStore, Arc<ManualClock>) {
     let clock = Arc::new(ManualClock::at(Timestamp::from_micros(1_763_000_000_000_000)));
     let shared = Arc::clone(&clock) as Arc<dyn Clock>;
-    (table.options().clock(shared).open().await.unwrap(), clock)
+    (table.options().clock(shared).open().await.expect("the table opens"), clock)
 }
 
 async fn body_of(store: &DynamoStore, id: &KeyId) -> usize {
-    let record = store.get(id).await.unwrap().expect("it is on record");
-    match record.state {
-        State::Done { answer: Answer::Kept(saved), .. } => saved.body.len(),
-        other => panic!("it has an answer: {:?}", other.kind()),
-    }
+    let record = store.get(id).await.expect("it can be read").expect("it is on record");
+    let State::Done { answer: Answer::Kept(saved), .. } = record.state else {
+        panic!("it has no answer: {:?}", record.state.kind())
+    };
+    saved.body.len()
 }
 
 #[tokio::test]

@@ -30,8 +30,8 @@ pub(crate) enum Step {
 
 impl Proxy {
     pub(crate) async fn start() -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let url = format!("http://{}", listener.local_addr().unwrap());
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let url = format!("http://{}", listener.local_addr().expect("it has an address"));
         let steps = Arc::new(Mutex::new(VecDeque::new()));
         let (server, script) = (server(), Arc::clone(&steps));
         tokio::spawn(async move {
@@ -48,28 +48,28 @@ impl Proxy {
 
     /// What happens to the next questions; after that, all pass.
     pub(crate) fn then(&self, steps: impl IntoIterator<Item = Step>) {
-        self.steps.lock().unwrap().extend(steps);
+        self.steps.lock().expect("nobody panics here").extend(steps);
     }
 
     /// How many steps are still to come.
     pub(crate) fn left(&self) -> usize {
-        self.steps.lock().unwrap().len()
+        self.steps.lock().expect("nobody panics here").len()
     }
 }
 
 async fn serve(mut client: TcpStream, server: String, script: Arc<Mutex<VecDeque<Step>>>) {
     while let Some(question) = message(&mut client).await {
-        let step = script.lock().unwrap().pop_front().unwrap_or(Step::Pass);
+        let step = script.lock().expect("nobody panics here").pop_front().unwrap_or(Step::Pass);
         match &step {
             Step::LoseQuestion => return,
             Step::Hold { arrived, go_on } => {
                 arrived.add_permits(1);
-                go_on.acquire().await.unwrap().forget();
+                go_on.acquire().await.expect("it is never closed").forget();
             }
             Step::Pass | Step::LoseAnswer => {}
         }
-        let mut upstream = TcpStream::connect(&server).await.unwrap();
-        upstream.write_all(&question).await.unwrap();
+        let mut upstream = TcpStream::connect(&server).await.expect("the server");
+        upstream.write_all(&question).await.expect("the server reads");
         let Some(answer) = message(&mut upstream).await else { return };
         if let Step::LoseAnswer = step {
             return;
@@ -87,7 +87,7 @@ async fn message(stream: &mut TcpStream) -> Option<Vec<u8>> {
         if let Some(head) = bytes.windows(4).position(|window| window == b"\r\n\r\n") {
             let text = String::from_utf8_lossy(&bytes[..head]).to_lowercase();
             let length = text.lines().find_map(|line| line.strip_prefix("content-length:"));
-            let length: usize = length.map_or(0, |length| length.trim().parse().unwrap());
+            let length: usize = length.map_or(0, |length| length.trim().parse().expect("a number"));
             if bytes.len() >= head + 4 + length {
                 return Some(bytes);
             }

@@ -13,8 +13,8 @@ use super::scene::{GRACE, LEASE, claim, completion, refusal, win};
 /// A handle on the table itself, and one that goes through a proxy.
 async fn two_ways(table: &Table) -> (DynamoStore, DynamoStore, Proxy) {
     let proxy = Proxy::start().await;
-    let direct = table.options().open().await.unwrap();
-    let proxied = table.options().endpoint(proxy.url()).open().await.unwrap();
+    let direct = table.options().open().await.expect("the table opens");
+    let proxied = table.options().endpoint(proxy.url()).open().await.expect("through it, too");
     (direct, proxied, proxy)
 }
 

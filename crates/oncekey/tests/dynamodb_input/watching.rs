@@ -26,7 +26,7 @@ impl Machine {
         let (clock, uptime) = (Arc::new(ManualClock::at(clock)), Arc::new(ManualUptime::default()));
         let options = table.options().clock(Arc::clone(&clock) as Arc<dyn Clock>);
         let options = options.uptime(Arc::clone(&uptime) as _).lapse(lapse).skew(skew);
-        Self { store: options.open().await.unwrap(), clock, uptime }
+        Self { store: options.open().await.expect("the table opens"), clock, uptime }
     }
 
     async fn watching(table: &Table, clock: Timestamp) -> Self {

@@ -7,7 +7,6 @@
 //! one finds what the first one did.
 
 use std::collections::HashMap;
-use std::error::Error;
 use std::time::Duration;
 
 use aws_sdk_dynamodb::Client;
@@ -30,6 +29,9 @@ use crate::entropy::{Entropy, SystemEntropy};
 const TRIES: u32 = 4;
 /// The longest first pause.
 const PAUSE: Duration = Duration::from_millis(50);
+
+/// The library reads the same code as `fault_of`.
+const NO_CONDITION: &str = "a failed condition is the error of that name";
 
 /// A table, and how to talk to it. Cheap to clone.
 #[derive(Clone)]
@@ -76,16 +78,16 @@ impl Caller {
             .return_values_on_condition_check_failure(OnFailure::AllOld);
         match self.repeat(|| put.clone().send()).await {
             Ok(_) => Ok(Written::Done(None)),
-            Err(trouble) => match trouble.error {
-                SdkError::ServiceError(context) if trouble.fault == Fault::Condition => {
-                    let old = match context.into_err() {
-                        PutItemError::ConditionalCheckFailedException(failed) => failed.item,
-                        _ => None,
-                    };
-                    Ok(Written::Failed { old, earlier: trouble.earlier })
-                }
-                error => Err(self.give_up(Trouble { error, ..trouble }, Effect::Writes)),
-            },
+            Err(trouble) if trouble.fault == Fault::Condition => {
+                let earlier = trouble.earlier;
+                let refused = trouble.error.into_service_error();
+                let PutItemError::ConditionalCheckFailedException(failed) = refused else {
+                    unreachable!("{NO_CONDITION}")
+                };
+                let old = failed.item;
+                Ok(Written::Failed { old, earlier })
+            }
+            Err(trouble) => Err(self.give_up(&trouble, Effect::Writes)),
         }
     }
 
@@ -99,16 +101,16 @@ impl Caller {
             .return_values_on_condition_check_failure(OnFailure::AllOld);
         match self.repeat(|| update.clone().send()).await {
             Ok(output) => Ok(Written::Done(output.attributes)),
-            Err(trouble) => match trouble.error {
-                SdkError::ServiceError(context) if trouble.fault == Fault::Condition => {
-                    let old = match context.into_err() {
-                        UpdateItemError::ConditionalCheckFailedException(failed) => failed.item,
-                        _ => None,
-                    };
-                    Ok(Written::Failed { old, earlier: trouble.earlier })
-                }
-                error => Err(self.give_up(Trouble { error, ..trouble }, Effect::Writes)),
-            },
+            Err(trouble) if trouble.fault == Fault::Condition => {
+                let earlier = trouble.earlier;
+                let refused = trouble.error.into_service_error();
+                let UpdateItemError::ConditionalCheckFailedException(failed) = refused else {
+                    unreachable!("{NO_CONDITION}")
+                };
+                let old = failed.item;
+                Ok(Written::Failed { old, earlier })
+            }
+            Err(trouble) => Err(self.give_up(&trouble, Effect::Writes)),
         }
     }
 
@@ -141,18 +143,18 @@ impl Caller {
     pub(super) async fn read<T, E, F>(&self, once: impl Fn() -> F) -> Result<T, StoreError>
     where
         F: Future<Output = Result<T, SdkError<E>>>,
-        E: ProvideErrorMetadata + Error + Send + Sync + 'static,
+        E: ProvideErrorMetadata,
     {
-        self.repeat(once).await.map_err(|trouble| self.give_up(trouble, Effect::Reads))
+        self.repeat(once).await.map_err(|trouble| self.give_up(&trouble, Effect::Reads))
     }
 
     /// Makes a call that changes something and may be repeated as it is.
     pub(super) async fn change<T, E, F>(&self, once: impl Fn() -> F) -> Result<T, StoreError>
     where
         F: Future<Output = Result<T, SdkError<E>>>,
-        E: ProvideErrorMetadata + Error + Send + Sync + 'static,
+        E: ProvideErrorMetadata,
     {
-        self.repeat(once).await.map_err(|trouble| self.give_up(trouble, Effect::Writes))
+        self.repeat(once).await.map_err(|trouble| self.give_up(&trouble, Effect::Writes))
     }
 
     async fn repeat<T, E, F>(&self, once: impl Fn() -> F) -> Result<T, Trouble<E>>
@@ -178,14 +180,13 @@ impl Caller {
         unreachable!("the last try returns")
     }
 
-    fn give_up<E>(&self, trouble: Trouble<E>, effect: Effect) -> StoreError
-    where
-        E: ProvideErrorMetadata + Error + Send + Sync + 'static,
-    {
-        let Trouble { error, fault, earlier } = trouble;
+    fn give_up<E: ProvideErrorMetadata>(&self, trouble: &Trouble<E>, effect: Effect) -> StoreError {
         // What an earlier try may have done is not undone by a later one that was refused.
-        let fault = if earlier == Earlier::Doubt { Fault::Doubt } else { fault };
-        self.place.explain(error, fault, effect)
+        let fault = match trouble.earlier {
+            Earlier::Doubt => Fault::Doubt,
+            Earlier::Nothing => trouble.fault,
+        };
+        self.place.explain(&trouble.error, fault, effect)
     }
 }
 

@@ -27,6 +27,7 @@ impl DynamoStore {
             Attempt::Won(claimed) => return Ok(claimed),
             Attempt::Lost(old) => old,
         };
+        let mut is_read_anew = false;
         for _ in 0..TURNS {
             let slot = Slot::read(old.as_ref())?;
             let now = self.clock.now();
@@ -35,7 +36,10 @@ impl DynamoStore {
                 Slot::Held(found) => match self.sight.decide(found, claim, now) {
                     Some(decision) => (Some(&**found), decision),
                     None => {
-                        self.sight.forget(&claim.id);
+                        if is_read_anew {
+                            self.sight.forget(&claim.id);
+                        }
+                        is_read_anew = true;
                         old = self.caller.get(&claim.id, &item::RECORD_PART, None).await?;
                         continue;
                     }

@@ -68,17 +68,19 @@ impl Place {
     }
 
     /// Says what to do about a call that did not succeed.
-    pub(super) fn explain<E>(&self, error: SdkError<E>, fault: Fault, effect: Effect) -> StoreError
-    where
-        E: ProvideErrorMetadata + Error + Send + Sync + 'static,
-    {
-        let found = self.complaint(&error);
+    pub(super) fn explain<E: ProvideErrorMetadata>(
+        &self,
+        error: &SdkError<E>,
+        fault: Fault,
+        effect: Effect,
+    ) -> StoreError {
+        let found = self.complaint(error);
         let kind = match (&found, fault, effect) {
             (_, Fault::Doubt, Effect::Writes) => ErrorKind::Ambiguous,
             (_, Fault::Doubt, Effect::Reads) | (_, Fault::Nothing, _) => ErrorKind::Unavailable,
             ((kind, _), Fault::Final | Fault::Condition, _) => *kind,
         };
-        StoreError::new(kind, found.1).with_source(Cause::of(&error))
+        StoreError::new(kind, found.1).with_source(Cause::of(error))
     }
 
     /// What is wrong, if the service or the way to it says so.
@@ -154,7 +156,7 @@ impl Place {
             SdkError::ResponseError(_) | SdkError::ServiceError(_) => {
                 format!("what answers {place} does not speak like DynamoDB: check the endpoint")
             }
-            _ => format!("DynamoDB {place} could not be asked"),
+            SdkError::ConstructionFailure(_) | _ => format!("DynamoDB {place} could not be asked"),
         }
     }
 }
@@ -187,7 +189,10 @@ pub(super) fn fault_of<E: ProvideErrorMetadata>(error: &SdkError<E>) -> Fault {
         SdkError::DispatchFailure(failure) if failure.is_user() => Fault::Final,
         SdkError::DispatchFailure(_) if mentions(error, "credentials") => Fault::Final,
         SdkError::DispatchFailure(_) if is_unsent(error) => Fault::Nothing,
-        _ => Fault::Doubt,
+        SdkError::TimeoutError(_)
+        | SdkError::DispatchFailure(_)
+        | SdkError::ResponseError(_)
+        | _ => Fault::Doubt,
     }
 }
 
@@ -243,12 +248,8 @@ const fn kind_of<E>(error: &SdkError<E>) -> &'static str {
 
 /// What is behind a failure of the way to the service.
 fn inner<E>(error: &SdkError<E>) -> Option<&(dyn Error + 'static)> {
-    match error {
-        SdkError::DispatchFailure(failure) => {
-            failure.as_connector_error().map(|error| error as &(dyn Error + 'static))
-        }
-        _ => None,
-    }
+    let SdkError::DispatchFailure(failure) = error else { return None };
+    failure.as_connector_error().map(|error| error as &(dyn Error + 'static))
 }
 
 /// Whether the connection was never made.

@@ -60,8 +60,8 @@ impl Sight {
     }
 
     /// Remembers a fence and a beat that have just been seen, and says for how long they have been
-    /// the same; `None` if newer ones have been seen already. To be called after the answer came: what is seen is older than the sight, so that
-    /// the time is never taken for longer than it was.
+    /// the same; `None` if newer ones have been seen already. To be called after the answer came:
+    /// what is seen is older than the sight, so the time is never taken for longer than it was.
     pub(super) fn note(&self, id: &KeyId, fence: Fence, beat: i64) -> Option<Duration> {
         let now = self.uptime.elapsed();
         match self.seen.get(id) {
@@ -84,14 +84,16 @@ impl Sight {
         }
     }
 
-    /// Forgets a key that nobody owns any more.
+    /// Forgets what was seen of a key. Not when its attempt ends: a caller that read the record a
+    /// moment earlier would take it for new.
     pub(super) fn forget(&self, id: &KeyId) {
         self.seen.remove(id);
     }
 
     /// What `decide` says, with the lease as this process sees it; `None` if what was found is
-    /// outdated, as this process knows already. Then it is to be forgotten and read anew: what is
-    /// found lower after that is no late read, but a table that was put back to an earlier state.
+    /// outdated, as this process knows already. Then it is to be read anew. What is still lower then
+    /// is no late read, but a table that was put back to an earlier state: that is to be forgotten
+    /// first.
     pub(super) fn decide(&self, found: &Found, claim: &Claim, now: Timestamp) -> Option<Decision> {
         let record = found.record();
         Some(match record.state {

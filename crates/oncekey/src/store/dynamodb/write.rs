@@ -128,7 +128,7 @@ impl DynamoStore {
         for _ in 0..TURNS {
             let now = self.clock.now();
             let (old, earlier) = match self.put_remainder(lease, now).await? {
-                Written::Done(_) => return Ok(self.ended(lease)),
+                Written::Done(_) => return Ok(Write::Applied),
                 Written::Failed { old, earlier } => (old, earlier),
             };
             let slot = Slot::read(old.as_ref())?;
@@ -136,7 +136,7 @@ impl DynamoStore {
             if let (Slot::Gone(fence), Earlier::Doubt) = (&slot, earlier)
                 && *fence == lease.fence
             {
-                return Ok(self.ended(lease));
+                return Ok(Write::Applied);
             }
             match judge(Slot::standing(old.as_ref())?, lease, Act::Release) {
                 Judgement::Fenced => return Ok(Write::Fenced),
@@ -188,7 +188,7 @@ impl DynamoStore {
             };
             let update = self.completing(lease, completion, spread);
             let old = match self.caller.update(update).await? {
-                Written::Done(_) => return Ok(self.ended(lease)),
+                Written::Done(_) => return Ok(Write::Applied),
                 Written::Failed { old, .. } => old,
             };
             match judge(Slot::standing(old.as_ref())?, lease, act) {
@@ -269,12 +269,6 @@ impl DynamoStore {
             }
         }
         Err(contended())
-    }
-
-    /// An attempt that has ended needs no watching.
-    fn ended(&self, lease: &Lease) -> Write {
-        self.sight.forget(&lease.id);
-        Write::Applied
     }
 
     /// An update of the record of a lease.
