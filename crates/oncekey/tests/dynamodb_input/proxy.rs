@@ -1,0 +1,105 @@
+//! A way to the server that loses answers, and holds questions up.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+
+use super::dynamodb::endpoint;
+
+/// A proxy on this machine.
+pub(crate) struct Proxy {
+    url: String,
+    steps: Arc<Mutex<VecDeque<Step>>>,
+}
+
+/// What happens to one question.
+#[derive(Clone)]
+pub(crate) enum Step {
+    /// It is asked and answered.
+    Pass,
+    /// It is asked, and the answer is lost.
+    LoseAnswer,
+    /// It is never asked, and the connection breaks.
+    LoseQuestion,
+    /// It is held up: `arrived` says that it is there, `go_on` lets it pass.
+    Hold { arrived: Arc<Semaphore>, go_on: Arc<Semaphore> },
+}
+
+impl Proxy {
+    pub(crate) async fn start() -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let url = format!("http://{}", listener.local_addr().expect("it has an address"));
+        let steps = Arc::new(Mutex::new(VecDeque::new()));
+        let (server, script) = (server(), Arc::clone(&steps));
+        tokio::spawn(async move {
+            while let Ok((client, _)) = listener.accept().await {
+                tokio::spawn(serve(client, server.clone(), Arc::clone(&script)));
+            }
+        });
+        Self { url, steps }
+    }
+
+    pub(crate) fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// What happens to the next questions; after that, all pass.
+    pub(crate) fn then(&self, steps: impl IntoIterator<Item = Step>) {
+        self.steps.lock().expect("nobody panics here").extend(steps);
+    }
+
+    /// How many steps are still to come.
+    pub(crate) fn left(&self) -> usize {
+        self.steps.lock().expect("nobody panics here").len()
+    }
+}
+
+async fn serve(mut client: TcpStream, server: String, script: Arc<Mutex<VecDeque<Step>>>) {
+    while let Some(question) = message(&mut client).await {
+        let step = script.lock().expect("nobody panics here").pop_front().unwrap_or(Step::Pass);
+        match &step {
+            Step::LoseQuestion => return,
+            Step::Hold { arrived, go_on } => {
+                arrived.add_permits(1);
+                go_on.acquire().await.expect("it is never closed").forget();
+            }
+            Step::Pass | Step::LoseAnswer => {}
+        }
+        let mut upstream = TcpStream::connect(&server).await.expect("the server");
+        upstream.write_all(&question).await.expect("the server reads");
+        let Some(answer) = message(&mut upstream).await else { return };
+        if let Step::LoseAnswer = step {
+            return;
+        }
+        if client.write_all(&answer).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// One message of HTTP/1.1 with a length, whole.
+async fn message(stream: &mut TcpStream) -> Option<Vec<u8>> {
+    let mut bytes = Vec::new();
+    loop {
+        if let Some(head) = bytes.windows(4).position(|window| window == b"\r\n\r\n") {
+            let text = String::from_utf8_lossy(&bytes[..head]).to_lowercase();
+            let length = text.lines().find_map(|line| line.strip_prefix("content-length:"));
+            let length: usize = length.map_or(0, |length| length.trim().parse().expect("a number"));
+            if bytes.len() >= head + 4 + length {
+                return Some(bytes);
+            }
+        }
+        let mut buffer = [0; 65_536];
+        match stream.read(&mut buffer).await {
+            Ok(0) | Err(_) => return None,
+            Ok(count) => bytes.extend_from_slice(&buffer[..count]),
+        }
+    }
+}
+
+fn server() -> String {
+    endpoint().trim_start_matches("http://").trim_end_matches('/').to_owned()
+}

@@ -1,0 +1,110 @@
+//! Answers that get lost, and questions that come late.
+
+use std::sync::Arc;
+
+use oncekey::core::{ErrorKind, Grant, Refusal, Renewal, Store as _, Write};
+use oncekey::store::dynamodb::{DynamoStore, Lapse};
+use tokio::sync::Semaphore;
+
+use super::dynamodb::{ManualUptime, Table};
+use super::proxy::{Proxy, Step};
+use super::scene::{GRACE, LEASE, claim, completion, refusal, win};
+
+/// A handle on the table itself, and one that goes through a proxy.
+async fn two_ways(table: &Table) -> (DynamoStore, DynamoStore, Proxy) {
+    let proxy = Proxy::start().await;
+    let direct = table.options().open().await.expect("the table opens");
+    let proxied = table.options().endpoint(proxy.url()).open().await.expect("through it, too");
+    (direct, proxied, proxy)
+}
+
+/// I5: a claimant whose answer was lost is recognised, by the same call and by the next.
+#[tokio::test]
+#[ignore = "needs DynamoDB: run cargo xtask test"]
+async fn a_claimant_whose_answer_was_lost_keeps_its_key() {
+    let table = Table::new().await;
+    let (direct, proxied, proxy) = two_ways(&table).await;
+    proxy.then([Step::LoseAnswer]);
+    let (lease, grant) = win(&proxied, &claim(1, 1)).await;
+    assert_eq!((grant, proxy.left()), (Grant::Again, 0), "the second try finds the first");
+    let record = direct.get(&lease.id).await.unwrap().expect("it is on record");
+    assert!(record.is_held_by(&lease));
+
+    proxy.then([const { Step::LoseAnswer }; 4]);
+    let error = proxied.claim(&claim(2, 1)).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Ambiguous, "{error}");
+    assert_eq!(win(&direct, &claim(2, 1)).await.1, Grant::Again, "it had gone through");
+    assert!(matches!(refusal(&direct, &claim(2, 2)).await, Refusal::InProgress(_)));
+}
+
+/// Every write of an owner may lose its answer, and says the truth anyway.
+#[tokio::test]
+#[ignore = "needs DynamoDB: run cargo xtask test"]
+async fn every_write_survives_the_loss_of_its_answer() {
+    let table = Table::new().await;
+    let (direct, proxied, proxy) = two_ways(&table).await;
+    let lost = || {
+        assert_eq!(proxy.left(), 0, "the step before was taken");
+        proxy.then([Step::LoseAnswer]);
+    };
+    let (lease, _) = win(&direct, &claim(1, 1)).await;
+    lost();
+    let renewed = proxied.renew(&[lease], LEASE).await.unwrap();
+    assert!(matches!(renewed[..], [Renewal::Until(_)]), "{renewed:?}");
+    lost();
+    assert_eq!(proxied.send(&lease).await.unwrap(), Write::Applied);
+    lost();
+    assert_eq!(proxied.unknown(&lease).await.unwrap(), Write::Applied);
+    lost();
+    let answer = completion(1, 700_000);
+    assert_eq!(proxied.complete(&lease, &answer).await.unwrap(), Write::Applied);
+    lost();
+    assert_eq!(proxied.complete(&lease, &completion(1, 10)).await.unwrap(), Write::Fenced);
+    let (lease, _) = win(&direct, &claim(2, 1)).await;
+    lost();
+    assert_eq!(proxied.release(&lease).await.unwrap(), Write::Applied, "its own doing");
+    assert_eq!(proxied.release(&lease).await.unwrap(), Write::Fenced, "a repetition");
+    let (lease, _) = win(&direct, &claim(3, 1)).await;
+    lost();
+    assert_eq!(proxied.complete(&lease, &completion(1, 10)).await.unwrap(), Write::Applied);
+    assert_eq!(proxy.left(), 0);
+}
+
+/// F52: a connection that breaks before the question was read may break again, and then the caller
+/// is told that nothing is certain; the next try of the same call settles it.
+#[tokio::test]
+#[ignore = "needs DynamoDB: run cargo xtask test"]
+async fn a_broken_connection_is_tried_again() {
+    let table = Table::new().await;
+    let (direct, proxied, proxy) = two_ways(&table).await;
+    proxy.then([Step::LoseQuestion, Step::LoseQuestion]);
+    assert_eq!(win(&proxied, &claim(1, 1)).await.1, Grant::Fresh);
+    proxy.then([const { Step::LoseQuestion }; 4]);
+    let error = proxied.claim(&claim(2, 1)).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Ambiguous, "nobody can tell: {error}");
+    assert_eq!(direct.get(&claim(2, 1).id).await.unwrap(), None);
+}
+
+/// I8: a takeover that was decided before the owner announced its send does not happen after it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs DynamoDB: run cargo xtask test"]
+async fn a_send_mark_stops_a_takeover_that_is_under_way() {
+    let table = Table::new().await;
+    let uptime = Arc::new(ManualUptime::default());
+    let proxy = Proxy::start().await;
+    let owner = table.options().open().await.unwrap();
+    let watched = table.options().endpoint(proxy.url()).lapse(Lapse::Observed);
+    let rival = watched.uptime(Arc::clone(&uptime) as _).open().await.unwrap();
+    let (lease, _) = win(&owner, &claim(1, 1)).await;
+    assert!(matches!(refusal(&rival, &claim(1, 2)).await, Refusal::InProgress(_)));
+    uptime.advance(LEASE + GRACE);
+    // The first question is refused and brings the record, the second is the takeover.
+    let (arrived, go_on) = (Arc::new(Semaphore::new(0)), Arc::new(Semaphore::new(0)));
+    let hold = Step::Hold { arrived: Arc::clone(&arrived), go_on: Arc::clone(&go_on) };
+    proxy.then([Step::Pass, hold]);
+    let takeover = tokio::spawn(async move { refusal(&rival, &claim(1, 2)).await });
+    arrived.acquire().await.unwrap().forget();
+    assert_eq!(owner.send(&lease).await.unwrap(), Write::Applied, "the owner was not replaced");
+    go_on.add_permits(1);
+    assert_eq!(takeover.await.unwrap(), Refusal::Unknown, "it may have happened");
+}
