@@ -17,10 +17,6 @@ mod url;
 #[allow(dead_code, reason = "neither store uses all of it, and one may be left out")]
 mod group;
 
-#[cfg(any(feature = "mysql", feature = "postgres"))]
-#[allow(dead_code, reason = "neither store uses all of it, and one may be left out")]
-mod group;
-
 #[cfg(feature = "dynamodb")]
 pub mod dynamodb;
 #[cfg(feature = "mysql")]
