@@ -293,6 +293,20 @@ async fn fences_rise_though_the_clock_was_ahead() {
     database.end().await;
 }
 
+/// Without the mark, no fence is known to rise: nothing is granted.
+#[tokio::test]
+#[ignore = "needs MariaDB: run cargo xtask test"]
+async fn a_lost_high_water_mark_grants_nothing() {
+    let database = Database::new().await;
+    let store = database.store().await;
+    win(&store, &claim(1, 1)).await;
+    run(format!("DELETE FROM {}.oncekey_clock", database.0)).await;
+    let error = store.claim(&claim(2, 1)).await.unwrap_err();
+    assert_says(&error, ErrorKind::Corrupt, "insert the row");
+    assert_eq!(store.get(&claim(2, 1).id).await.unwrap(), None);
+    database.end().await;
+}
+
 /// A record goes from one database to another, with its fence and a body of megabytes, and never takes
 /// anything back.
 #[tokio::test]
