@@ -293,6 +293,47 @@ async fn fences_rise_though_the_clock_was_ahead() {
     database.end().await;
 }
 
+/// A claim that began before a removal and waited for it does not know the mark that the removal has
+/// left. It must not be granted with a fence below it.
+#[tokio::test]
+#[ignore = "needs MariaDB: run cargo xtask test"]
+async fn a_claim_that_waited_for_a_removal_gets_a_higher_fence() {
+    let database = Database::new().await;
+    let store = Arc::new(database.store().await);
+    let lease = win(&store, &claim(1, 1)).await;
+    let mark = lease.fence.number() + 3_600_000_000;
+    let mut remover = connect().await;
+    let name = &database.0;
+    remover.query_drop(format!("BEGIN; DELETE FROM {name}.oncekey_records")).await.unwrap();
+    let waiting = tokio::spawn({
+        let store = Arc::clone(&store);
+        async move { win(&store, &claim(1, 2)).await }
+    });
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    assert!(!waiting.is_finished(), "the removal is not committed yet");
+    let raise = format!("UPDATE {name}.oncekey_clock SET fence = {mark}; COMMIT");
+    remover.query_drop(raise).await.unwrap();
+    let granted = waiting.await.expect("no panic");
+    assert!(granted.fence.number() > mark, "{} is not above {mark}", granted.fence);
+    let record = store.get(&granted.id).await.unwrap().expect("the claim is on record");
+    assert_eq!(record.fence, granted.fence);
+    database.end().await;
+}
+
+/// Without the mark, no fence is known to rise: nothing is granted.
+#[tokio::test]
+#[ignore = "needs MariaDB: run cargo xtask test"]
+async fn a_lost_high_water_mark_grants_nothing() {
+    let database = Database::new().await;
+    let store = database.store().await;
+    win(&store, &claim(1, 1)).await;
+    run(format!("DELETE FROM {}.oncekey_clock", database.0)).await;
+    let error = store.claim(&claim(2, 1)).await.unwrap_err();
+    assert_says(&error, ErrorKind::Corrupt, "insert the row");
+    assert_eq!(store.get(&claim(2, 1).id).await.unwrap(), None);
+    database.end().await;
+}
+
 /// A record goes from one database to another, with its fence and a body of megabytes, and never takes
 /// anything back.
 #[tokio::test]

@@ -97,9 +97,8 @@ impl Drop for DatabaseRig {
                 connect().await.query_drop(sql).await.expect("the database is dropped");
             });
         });
-        if dropped.join().is_err() {
-            eprintln!("the database {} was left behind", self.name);
-        }
+        let is_gone = dropped.join().is_ok() || std::thread::panicking();
+        assert!(is_gone, "the database {} was left behind", self.name);
     }
 }
 

@@ -249,23 +249,24 @@ async fn insert(
         return Ok(());
     }
     let Tables { records, clock, .. } = tables;
-    let now = format!("SET @n = {NOW}");
-    let fence = format!("SET @f = GREATEST(@n, (SELECT `fence` FROM {clock} WHERE `id` = 1) + 1)");
+    // Without the row of the mark this is NULL, which no column takes: nothing is granted.
+    let look =
+        format!("SELECT {NOW}, (SELECT `fence` FROM {clock} WHERE `id` = 1) + 1 INTO @n, @m");
+    let fence = "GREATEST(@n, @m)";
     let mut rows = format!("INSERT INTO {records} ({COLUMNS}) VALUES ");
     for (nth, &place) in open.iter().enumerate() {
         rows.push_str(if nth == 0 { "(" } else { ", (" });
         let PreparedClaim { claim, .. } = claims[place];
         let until = format!("@n + {}", sql::micros(claim.lease));
-        push_values(&mut rows, claims[place], "@f", claim.sent, [&until, "@n"]);
+        push_values(&mut rows, claims[place], fence, claim.sent, [&until, "@n"]);
         rows.push(')');
     }
     // Adding to the largest number is an error, and ends the text before the commit.
     let second_look = format!(
-        "SELECT @n, @f, IF(`fence` >= @f, 9223372036854775807 + `fence`, 0) FROM {clock} \
-         WHERE `id` = 1"
+        "SELECT @n, {fence}, IF(`fence` >= {fence}, 9223372036854775807 + `fence`, 0) \
+         FROM {clock} WHERE `id` = 1"
     );
-    let all = [&*now, &fence, "BEGIN", &rows, &second_look, "COMMIT"];
-    let sets = session.run(&all).await?;
+    let sets = session.run(&[&*look, "BEGIN", &rows, &second_look, "COMMIT"]).await?;
     let (now, fence) = granted(&sets)?;
     for &place in open {
         let Claim { id, owner, lease, .. } = &claims[place].claim;

@@ -101,7 +101,13 @@ impl Script {
         };
         let mut script = Self::default();
         script.add(format!("SET @n = {NOW}"));
-        script.add("BEGIN".to_owned());
+        // A single change needs no transaction around it: a lone caller is spared two statements.
+        let kind = |writing: &Writing| std::mem::discriminant(&writing.end);
+        let is_one = !matches!(writings[0].end, End::Release)
+            && writings.iter().all(|writing| kind(writing) == kind(writings[0]));
+        if !is_one {
+            script.add("BEGIN".to_owned());
+        }
         script.join(of_kind(|end| matches!(end, End::Send)), writings, tables, send);
         script.join(of_kind(|end| matches!(end, End::Unknown)), writings, tables, unknown);
         script.join(of_kind(|end| matches!(end, End::Complete(_))), writings, tables, complete);
@@ -115,7 +121,9 @@ impl Script {
         if let Some(fence) = releases.iter().map(|&place| writings[place].lease.fence).max() {
             script.add(remove::raise(tables, fence));
         }
-        script.add("COMMIT".to_owned());
+        if !is_one {
+            script.add("COMMIT".to_owned());
+        }
         script
     }
 

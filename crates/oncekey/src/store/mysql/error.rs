@@ -176,6 +176,11 @@ pub(super) fn from_server(error: ServerError) -> StoreError {
         1045 | 1698 => {
             (ErrorKind::Unsuitable, "the server refused the user or the password: check the URL")
         }
+        1048 => (
+            ErrorKind::Corrupt,
+            "the table of the clock has lost its row, and fences may not rise without it: restore a \
+             backup, or insert the row with a fence above every other",
+        ),
         1049 => (ErrorKind::Unsuitable, "the database of the URL does not exist: create it first"),
         1146 => (
             ErrorKind::Unsuitable,
@@ -209,4 +214,52 @@ pub(super) fn from_server(error: ServerError) -> StoreError {
 /// The store cannot work like this.
 pub(super) fn unsuitable(message: impl Into<String>) -> StoreError {
     StoreError::new(ErrorKind::Unsuitable, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refused(code: u16) -> Trouble {
+        let (message, state) = ("Access denied: s3cret".to_owned(), "HY000".to_owned());
+        Trouble::Refused(ServerError { code, message, state })
+    }
+
+    #[test]
+    fn every_refusal_says_what_to_do() {
+        use ErrorKind::{Rejected, Unavailable, Unsuitable};
+        let table = [
+            (1040, Unavailable, "max_connections"),
+            (1045, Unsuitable, "password"),
+            (1049, Unsuitable, "create it"),
+            (1114, Unavailable, "disk"),
+            (1142, Unsuitable, "grant"),
+            (1146, Unsuitable, "migration_sql"),
+            (1153, Unsuitable, "max_allowed_packet"),
+            (1205, Unavailable, "locks"),
+            (1213, Unavailable, "locks"),
+            (1290, Unavailable, "primary"),
+            (1406, Rejected, "fit"),
+            (1836, Unavailable, "primary"),
+        ];
+        for (code, kind, word) in table {
+            let error = refused(code).of_write();
+            assert_eq!(error.kind(), kind, "{code}: {error}");
+            assert!(error.to_string().contains(word), "{code}: {error}");
+            assert!(!error.to_string().contains("s3cret"), "the server's words: {error}");
+        }
+    }
+
+    /// Whoever writes and hears nothing, or an error that may come after the commit, knows nothing.
+    #[test]
+    fn what_may_have_happened_is_ambiguous_for_writers_alone() {
+        let lost = || Trouble::Lost(Error::Driver(DriverError::ConnectionClosed));
+        let silent = || Trouble::Silent(Duration::from_secs(1));
+        for trouble in [lost, silent, || refused(1180), || refused(1317)] as [fn() -> Trouble; 4] {
+            assert_eq!(trouble().of_write().kind(), ErrorKind::Ambiguous);
+            assert_eq!(trouble().of_read().kind(), ErrorKind::Unavailable);
+            assert!(matches!(trouble().of_batch(), Failure::Unknown(_)));
+        }
+        assert!(matches!(refused(1213).of_batch(), Failure::Refused(_)));
+    }
 }
