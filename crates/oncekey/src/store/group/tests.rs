@@ -253,6 +253,19 @@ async fn an_idle_connection_that_was_closed_costs_nobody_anything() {
     assert_eq!(*fake.connections.lock().unwrap(), 2);
 }
 
+/// As with a pooler that has lent out another server meanwhile. Once: then it is an error.
+#[tokio::test(start_paused = true)]
+async fn a_connection_that_turns_out_useless_is_replaced_once() {
+    let fake = Fake::new(9);
+    let group = Arc::new(Group::start(&fake, LIMITS));
+    fake.meets(&[Fate::NotSent]);
+    assert_eq!(kinds(ask_all(&group, [op(0)]).await).await, [Ok(0)]);
+    fake.meets(&[Fate::NotSent, Fate::NotSent]);
+    let expected = Err(ErrorKind::Unavailable);
+    assert_eq!(kinds(ask_all(&group, [op(1)]).await).await, [expected]);
+    assert_eq!(*fake.connections.lock().unwrap(), 3);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_store_that_is_not_there_is_unavailable_until_it_is() {
     let fake = Fake::new(9);

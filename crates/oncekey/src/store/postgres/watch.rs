@@ -19,7 +19,7 @@ use oncekey_core::wake::Hub;
 use oncekey_core::{KeyId, StoreError};
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 use tokio_postgres::types::Type;
 use tokio_postgres::{AsyncMessage, Client};
 
@@ -67,6 +67,8 @@ const LOOK_AGAIN: &str = "*";
 /// How often feeds are told to look again while nobody listens, and the pause before listening is
 /// tried again.
 const PACE: Duration = Duration::from_secs(1);
+/// How often the log says that listening does not work. An outage of an hour is sixty lines.
+const TELLING: Duration = Duration::from_secs(60);
 /// How long a mark says that somebody wants to hear, and how often it is renewed. Two may fail.
 const MARKED: (Duration, Duration) = (Duration::from_secs(60), Duration::from_secs(20));
 
@@ -158,12 +160,16 @@ impl Drop for Watcher {
 }
 
 async fn listen(ear: Arc<Ear>, hub: Arc<Hub>) {
+    let mut last_told: Option<Instant> = None;
     loop {
         if hub.is_watched()
             && let Some(dialler) = &ear.dialler
         {
             let Err(error) = ear.listen(dialler, &hub).await;
-            tracing::warn!(%error, "wake-ups from other processes are lost for now: waiters poll");
+            if last_told.is_none_or(|told| told.elapsed() > TELLING) {
+                last_told = Some(Instant::now());
+                tracing::warn!(%error, "no wake-ups from other processes for now: waiters poll");
+            }
         }
         hub.lagged();
         sleep(PACE).await;
