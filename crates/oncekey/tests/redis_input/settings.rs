@@ -3,8 +3,10 @@
 use std::error::Error as _;
 use std::time::Duration;
 
+use oncekey::core::browse::{Browse as _, Filter, Page};
 use oncekey::core::health::{Tier, Verdict};
-use oncekey::core::{ErrorKind, Inspect, Store, StoreError, Write};
+use oncekey::core::wake::{Wake as _, Woken};
+use oncekey::core::{Erase as _, Erased, ErrorKind, Inspect, Store, StoreError, Write};
 use oncekey::store::redis::RedisOptions;
 
 use crate::server::{DURABLE, Server, claim, completion, open, options, win};
@@ -176,4 +178,43 @@ async fn an_old_server_is_refused_where_it_lacks_a_command() {
         assert_eq!(error.kind(), ErrorKind::Unsuitable);
         assert!(error.to_string().contains("7.2"), "{error}");
     }
+}
+
+/// What the manual says that a user needs is what a user needs.
+#[tokio::test]
+#[ignore = "needs Redis: run cargo xtask test"]
+async fn a_user_needs_the_rights_that_the_manual_lists() {
+    let manual = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/explanation/redis-store.md");
+    let manual = std::fs::read_to_string(manual).expect("the manual");
+    let (_, rules) = manual.split_once("A user for the store needs these rules").expect("rules");
+    let (rules, _) = rules.split_once("for a cluster").expect("what only a cluster needs");
+    let mut words = vec!["ACL".to_owned(), "SETUSER".into(), "app".into(), "on".into()];
+    words.push(">geheim".into());
+    for word in rules.split('`').skip(1).step_by(2) {
+        let is_command = word.starts_with(|first: char| first.is_ascii_uppercase());
+        words.push(if is_command { format!("+{}", word.to_lowercase()) } else { word.to_owned() });
+    }
+    let server = Server::start(DURABLE).await;
+    let said: Vec<&str> = words.iter().map(String::as_str).collect();
+    server.tell(&said).await;
+    let url = format!("redis://app:geheim@127.0.0.1:{}", server.port);
+    let store = open(&url).await;
+    assert_eq!(store.inspect().await.unwrap().tier, Tier::Process, "CONFIG is forbidden");
+    let mut feed = store.watch().await.unwrap();
+    let lease = win(&store, &claim(1, 1)).await;
+    assert_eq!(store.send(&lease).await.unwrap(), Write::Applied);
+    let large: &'static str = "x".repeat(1 << 20).leak();
+    assert_eq!(store.complete(&lease, &completion(large)).await.unwrap(), Write::Applied);
+    assert_eq!(feed.next().await, Woken::Finished(lease.id));
+    assert!(store.get(&lease.id).await.unwrap().is_some());
+    let listing = store.list(&Filter::default(), &Page::default()).await.unwrap();
+    assert_eq!(listing.summaries.len(), 1);
+    assert_eq!(store.erase(&lease.id).await.unwrap(), Erased::Blank);
+    assert_eq!(store.purge(10).await.unwrap().total(), 0);
+    store.adopt().await.unwrap();
+    server.tell(&["ACL", "SETUSER", "app", "-evalsha"]).await;
+    let error = store.claim(&claim(2, 2)).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsuitable, "{}", chain(&error));
+    assert!(error.to_string().contains("rules"), "{error}");
+    assert!(!chain(&error).contains("geheim"), "{}", chain(&error));
 }

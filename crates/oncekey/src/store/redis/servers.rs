@@ -268,11 +268,11 @@ impl Servers {
         if let Some(server) = self.all().into_iter().find(|server| server.name == name) {
             return Ok(server);
         }
-        let address = match self.access.info.addr().clone() {
-            ConnectionAddr::TcpTls { insecure, tls_params, .. } => {
-                ConnectionAddr::TcpTls { host: host.to_owned(), port, insecure, tls_params }
-            }
-            _ => ConnectionAddr::Tcp(host.to_owned(), port),
+        let (first, host) = (self.access.info.addr().clone(), host.to_owned());
+        let address = if let ConnectionAddr::TcpTls { insecure, tls_params, .. } = first {
+            ConnectionAddr::TcpTls { host, port, insecure, tls_params }
+        } else {
+            ConnectionAddr::Tcp(host, port)
         };
         Ok(Arc::new(self.new_server(self.access.info.clone().set_addr(address))?))
     }
@@ -310,11 +310,13 @@ fn read_range(range: &Value, asked: &str) -> Option<(u16, u16, String, u16)> {
         return None;
     };
     let [host, Value::Int(port), ..] = primary.as_slice() else { return None };
-    let host = match host {
-        Value::BulkString(bytes) if !bytes.is_empty() => String::from_utf8(bytes.clone()).ok()?,
-        Value::SimpleString(host) if !host.is_empty() => host.clone(),
+    let host = if let Value::BulkString(bytes) = host
+        && !bytes.is_empty()
+    {
+        String::from_utf8(bytes.clone()).ok()?
+    } else {
         // A node that does not know its own address is where it was asked.
-        _ => parse_address(asked)?.0,
+        parse_address(asked)?.0
     };
     Some((
         u16::try_from(*first).ok()?,
