@@ -64,7 +64,12 @@ impl Uptime for ManualUptime {
 
 /// How to open a table of the test server.
 pub(crate) fn options(table: &str) -> DynamoOptions {
-    DynamoOptions::new(table).endpoint(endpoint()).region("us-east-1").credentials(credentials())
+    DynamoOptions::new(table)
+        .endpoint(endpoint())
+        .region("us-east-1")
+        .credentials(credentials())
+        // A crowd of tests on a small machine takes longer than a table ever should.
+        .timeout(Duration::from_secs(30))
 }
 
 /// Where the server is, or a panic that says how to get one.

@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use oncekey::core::{Claimed, Refusal, Store as _};
 use tokio::sync::Barrier;
@@ -18,8 +17,7 @@ const KEYS: u32 = 400;
 #[ignore = "needs DynamoDB: run cargo xtask test"]
 async fn of_64_callers_one_wins_each_of_400_keys() {
     let table = Table::new().await;
-    let options = || table.options().timeout(Duration::from_secs(30));
-    let handles = [options().open().await.unwrap(), options().open().await.unwrap()];
+    let handles = [table.options().open().await.unwrap(), table.options().open().await.unwrap()];
     let barrier = Arc::new(Barrier::new(64));
     let mut callers = Vec::new();
     for (by, store) in (0..CALLERS).zip(handles.iter().cycle()) {

@@ -24,6 +24,8 @@ pub(crate) enum Step {
     LoseAnswer,
     /// It is never asked, and the connection breaks.
     LoseQuestion,
+    /// It is never asked: this status and this error code are the answer.
+    Refuse(u16, &'static str),
     /// It is held up: `arrived` says that it is there, `go_on` lets it pass.
     Hold { arrived: Arc<Semaphore>, go_on: Arc<Semaphore> },
 }
@@ -66,6 +68,12 @@ async fn serve(mut client: TcpStream, server: String, script: Arc<Mutex<VecDeque
                 arrived.add_permits(1);
                 go_on.acquire().await.expect("it is never closed").forget();
             }
+            Step::Refuse(status, code) => {
+                if client.write_all(refusal(*status, code).as_bytes()).await.is_err() {
+                    return;
+                }
+                continue;
+            }
             Step::Pass | Step::LoseAnswer => {}
         }
         let mut upstream = TcpStream::connect(&server).await.expect("the server");
@@ -98,6 +106,17 @@ async fn message(stream: &mut TcpStream) -> Option<Vec<u8>> {
             Ok(count) => bytes.extend_from_slice(&buffer[..count]),
         }
     }
+}
+
+/// As DynamoDB refuses. The message quotes what it was sent, as some do.
+fn refusal(status: u16, code: &str) -> String {
+    let body = format!(
+        "{{\"__type\":\"com.amazonaws.dynamodb.v20120810#{code}\",\"message\":\"no key-1 here\"}}"
+    );
+    let length = body.len();
+    format!(
+        "HTTP/1.1 {status} No\r\ncontent-type: application/x-amz-json-1.0\r\ncontent-length: {length}\r\n\r\n{body}"
+    )
 }
 
 fn server() -> String {

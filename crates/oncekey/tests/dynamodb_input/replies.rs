@@ -85,6 +85,56 @@ async fn a_broken_connection_is_tried_again() {
     assert_eq!(direct.get(&claim(2, 1).id).await.unwrap(), None);
 }
 
+/// F52: what DynamoDB refuses is tried again if that may help, and told for what it is if not.
+#[tokio::test]
+#[ignore = "needs DynamoDB: run cargo xtask test"]
+async fn every_refusal_is_told_for_what_it_is() {
+    use ErrorKind::{Ambiguous, Unavailable, Unsuitable};
+    let table = Table::new().await;
+    let (direct, proxied, proxy) = two_ways(&table).await;
+    // Once is not noticed.
+    let passing = [
+        (400, "ProvisionedThroughputExceededException"),
+        (400, "ThrottlingException"),
+        (400, "RequestLimitExceeded"),
+        (400, "TransactionConflictException"),
+        (400, "ReplicatedWriteConflictException"),
+        (500, "InternalServerError"),
+        (503, "ServiceUnavailable"),
+    ];
+    for (key, (status, code)) in (100..).zip(passing) {
+        proxy.then([Step::Refuse(status, code), Step::Refuse(status, code)]);
+        assert_eq!(win(&proxied, &claim(key, 1)).await.1, Grant::Fresh, "{code}");
+    }
+    // What does not pass is told, after the tries that make sense.
+    let lasting = [
+        (400, "ThrottlingException", 4, Unavailable),
+        (400, "TransactionConflictException", 4, Unavailable),
+        (500, "InternalServerError", 4, Ambiguous),
+        (400, "ResourceNotFoundException", 1, Unsuitable),
+        (400, "AccessDeniedException", 1, Unsuitable),
+        (400, "UnrecognizedClientException", 1, Unsuitable),
+        (400, "ExpiredTokenException", 1, Unavailable),
+        (400, "ItemCollectionSizeLimitExceededException", 1, Unsuitable),
+        (400, "ValidationException", 1, Unsuitable),
+    ];
+    for (status, code, tries, kind) in lasting {
+        proxy.then(vec![Step::Refuse(status, code); tries]);
+        let error = proxied.claim(&claim(1, 1)).await.unwrap_err();
+        assert_eq!((error.kind(), proxy.left()), (kind, 0), "{code}: {error}");
+        let cause = std::error::Error::source(&error).expect("a cause").to_string();
+        assert!(!format!("{error} {error:?} {cause}").contains("key-1"), "{code}: {error:?}");
+    }
+    // A try that is in doubt is not settled by one that was refused for certain.
+    proxy.then([Step::LoseAnswer, Step::Refuse(400, "AccessDeniedException")]);
+    let error = proxied.claim(&claim(2, 1)).await.unwrap_err();
+    assert_eq!(error.kind(), Ambiguous, "{error}");
+    assert_eq!(win(&direct, &claim(2, 1)).await.1, Grant::Again, "it had gone through");
+    // A question that changes nothing is never in doubt.
+    proxy.then(vec![Step::Refuse(500, "InternalServerError"); 4]);
+    assert_eq!(proxied.get(&claim(2, 1).id).await.unwrap_err().kind(), Unavailable);
+}
+
 /// I8: a takeover that was decided before the owner announced its send does not happen after it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 #[ignore = "needs DynamoDB: run cargo xtask test"]
