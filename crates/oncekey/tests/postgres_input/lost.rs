@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use oncekey::core::restore::{Restore, Restored};
 use oncekey::core::wake::{Feed, Wake, Woken};
-use oncekey::core::{Claimed, ErrorKind, Fence, Grant, Refusal, Store, Write};
+use oncekey::core::{Claim, Claimed, ErrorKind, Fence, Grant, Refusal, Store, Write};
 use oncekey::store::postgres::PostgresOptions;
 
 use crate::proxy::counting_proxy;
@@ -67,7 +67,10 @@ async fn of_sixty_four_connections_one_wins_each_of_four_hundred_keys() {
                 let place = (step + rival * 13) % KEYS;
                 let number = if rival % 2 == 0 { place } else { KEYS - 1 - place };
                 let store = Arc::clone(&store);
-                async move { store.claim(&claim(number, rival)).await }
+                // Longer than the slowest machine takes: nobody may take over.
+                let lease = Duration::from_secs(3_600);
+                let claim = Claim { lease, ..claim(number, rival) };
+                async move { store.claim(&claim).await }
             });
             let mut won = 0;
             // Eight at a time: so claims of one store share batches.
@@ -80,7 +83,10 @@ async fn of_sixty_four_connections_one_wins_each_of_four_hundred_keys() {
                 }
                 for one in some {
                     match one.await.unwrap().expect("no claim fails") {
-                        Claimed::Won { .. } => won += 1,
+                        Claimed::Won { grant, .. } => {
+                            assert_eq!(grant, Grant::Fresh, "nobody had it before");
+                            won += 1;
+                        }
                         Claimed::Lost { refusal, .. } => {
                             assert!(matches!(refusal, Refusal::InProgress(_)), "{refusal:?}");
                         }
