@@ -25,6 +25,7 @@ mod lead;
 mod load;
 mod look;
 mod measured;
+mod recall;
 mod record;
 mod redact;
 mod reply;
@@ -139,16 +140,6 @@ impl Engine {
         bits
     }
 
-    /// Answers a request from what was given a moment ago, if it was, and if the request is the same
-    /// byte for byte: most retries are, and then nobody needs a fingerprint. A call brings its bytes
-    /// along as [`Call::exact`].
-    #[must_use]
-    pub fn recall(&self, id: &KeyId, exact: Exact) -> Option<Replayed> {
-        let now = self.0.uptime.elapsed();
-        let entry = self.0.finished.find(id, now, self.0.suspicion.steps())?;
-        (entry.exact == Some(exact)).then(|| entry.replay(now))
-    }
-
     /// Runs `work` if nobody did, and says what came of it.
     ///
     /// `work` calls [`Attempt::send`] before its first foreign call. It runs in a task of its own
@@ -250,19 +241,6 @@ impl Engine {
 }
 
 impl Shared {
-    /// Answers from what was read a moment ago.
-    fn answer_from_memory<T>(&self, call: &Call, id: &KeyId, now: Duration) -> Option<Reply<T>> {
-        let entry = self.finished.find(id, now, self.suspicion.steps())?;
-        if entry.fingerprint == call.fingerprint {
-            return Some(Reply::Replayed(entry.replay(now)));
-        }
-        Some(Reply::Refused(Refused::Mismatch {
-            differs: entry.places.differing(&call.places),
-            original: Arc::clone(&entry.original),
-            first_used: entry.created,
-        }))
-    }
-
     /// Waits for the leader of a flight. `None` if the call has to ask again itself.
     async fn follow<T>(
         &self,
