@@ -122,7 +122,8 @@ impl Run<'_> {
         let (counts, failures) = match step.judge {
             Judge::ExitCode => (None, Vec::new()),
             Judge::Tests => {
-                let Results { counts, failures } = libtest::read(&output);
+                let Results { counts, failures, suites } = libtest::read(&output);
+                self.report.add_suites(suites);
                 (Some(counts), failures)
             }
             Judge::Purity => {

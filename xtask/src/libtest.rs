@@ -17,6 +17,16 @@ pub(crate) struct Results {
     pub(crate) counts: Counts,
     /// `target: test` for each failed test, and `target: …` for a target that died.
     pub(crate) failures: Vec<String>,
+    /// The tests of the stores, by store and by configuration.
+    pub(crate) suites: Vec<Suite>,
+}
+
+/// What one store did in one configuration: the tests of one module of a target `store_…`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Suite {
+    pub(crate) store: String,
+    pub(crate) configuration: String,
+    pub(crate) counts: Counts,
 }
 
 impl Counts {
@@ -59,6 +69,8 @@ impl Reader {
             self.target = target;
         } else if announces_tests(line) {
             self.running = true;
+        } else if let Some((test, fate)) = fate_of(line) {
+            self.note(test, fate);
         } else if line == "failures:" {
             self.names.clear();
         } else if let Some(name) = line.strip_prefix("    ") {
@@ -71,6 +83,25 @@ impl Reader {
                 self.results.failures.extend(names);
             }
             self.names.clear();
+        }
+    }
+
+    fn note(&mut self, test: &str, fate: Counts) {
+        let (Some(store), Some((module, _))) =
+            (self.target.strip_prefix("store_"), test.split_once("::"))
+        else {
+            return;
+        };
+        let suites = &mut self.results.suites;
+        let known =
+            suites.iter_mut().find(|suite| suite.store == store && suite.configuration == module);
+        match known {
+            Some(suite) => suite.counts.add(fate),
+            None => suites.push(Suite {
+                store: store.to_owned(),
+                configuration: module.to_owned(),
+                counts: fate,
+            }),
         }
     }
 
@@ -96,6 +127,19 @@ fn target_of(line: &str) -> Option<String> {
     Some(file.rsplit_once('-').map_or(file, |(name, _)| name).to_owned())
 }
 
+/// The name of a test and what became of it, in a line such as `test a::b ... ok`.
+fn fate_of(line: &str) -> Option<(&str, Counts)> {
+    let (test, fate) = line.strip_prefix("test ")?.split_once(" ... ")?;
+    let mut counts = Counts::default();
+    match fate {
+        "ok" => counts.passed = 1,
+        "FAILED" => counts.failed = 1,
+        ignored if ignored.starts_with("ignored") => counts.ignored = 1,
+        _ => return None,
+    }
+    Some((test, counts))
+}
+
 fn announces_tests(line: &str) -> bool {
     let count = line.strip_prefix("running ").and_then(|rest| rest.split_once(" test"));
     count.is_some_and(|(number, _)| number.parse::<usize>().is_ok())
@@ -119,6 +163,30 @@ fn result_of(line: &str) -> Option<Counts> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Every configuration of every store is counted apart.
+    #[test]
+    fn the_suites_of_the_stores_are_told_apart() {
+        let output = "\
+     Running tests/store_redis.rs (target/debug/deps/store_redis-0123456789abcdef)
+
+running 5 tests
+test on_a_cluster::one ... ok
+test on_one_server::one ... ok
+test on_one_server::two ... FAILED
+test on_one_server::three ... ignored, needs Redis
+test alone ... ok
+
+test result: FAILED. 3 passed; 1 failed; 1 ignored; 0 measured; 0 filtered out
+";
+        let suite = |configuration: &str, passed, failed, ignored| Suite {
+            store: "redis".to_owned(),
+            configuration: configuration.to_owned(),
+            counts: Counts { passed, failed, ignored },
+        };
+        let expected = [suite("on_a_cluster", 1, 0, 0), suite("on_one_server", 1, 1, 1)];
+        assert_eq!(read(output).suites, expected);
+    }
 
     const MIXED: &str = "\
    Compiling oncekey v0.1.0
