@@ -56,7 +56,7 @@ use oncekey_core::{
     Restore, Restored, Store, StoreError, Write,
 };
 
-pub use self::options::RedisOptions;
+pub use self::options::{Missing, RedisOptions};
 
 use self::confirm::Confirmer;
 use self::place::shard_of;
