@@ -217,6 +217,45 @@ fn what_makes_the_tables_is_printed_with_the_names_of_the_url() {
     }
 }
 
+/// What the URL says holds, not the default of five seconds.
+#[cfg(feature = "postgres")]
+#[tokio::test]
+async fn a_setting_of_the_driver_is_followed() {
+    // Somebody takes the call and says nothing.
+    let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = silent.local_addr().unwrap();
+    let url = format!("postgres://u:hunter2@{address}/d?sslmode=disable&connect_timeout=1");
+    let error = open(&url).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert!(!error.to_string().contains("5s"), "{error}");
+    let told = format!("{error} {:?}", std::error::Error::source(&error));
+    assert!(told.contains("1s") || told.to_lowercase().contains("tim"), "{told}");
+}
+
+/// Whoever gets a setting wrong is told all of them: each is in the reference and in the documentation.
+#[test]
+fn every_setting_is_explained() {
+    let page = include_str!("../../../docs/reference/cli.md");
+    let front = include_str!("../src/store/open.rs");
+    let stores = [
+        (cfg!(feature = "dynamodb"), "dynamodb://table"),
+        (cfg!(feature = "mysql"), "mysql://h/d"),
+        (cfg!(feature = "postgres"), "postgres://h/d"),
+        (cfg!(feature = "redis"), "redis://h"),
+        (cfg!(feature = "sqlite"), "sqlite://file"),
+    ];
+    for (_, url) in stores.into_iter().filter(|(is_built_in, _)| *is_built_in) {
+        let error = migration_sql(&format!("{url}?no_such_setting=1")).unwrap_err().to_string();
+        let (_, known) = error.split_once("it has ").expect("a list");
+        let ours = known.split_once(';').map_or(known, |(ours, _)| ours);
+        assert!(!ours.is_empty(), "{error}");
+        for name in ours.split(", ") {
+            assert!(page.contains(&format!("`{name}`")), "the reference does not have {name}");
+            assert!(front.contains(&format!("`{name}`")), "open.rs does not have {name}");
+        }
+    }
+}
+
 #[cfg(not(feature = "sqlite"))]
 #[tokio::test]
 async fn a_store_that_was_left_out_says_which_feature_brings_it() {
