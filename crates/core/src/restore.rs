@@ -53,10 +53,11 @@ pub enum Restored {
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Lineage(String);
 
-/// The highest fence that a restored record may have: the year 2255, as a clock reading. A fence
+/// The highest fence that a restored record may have: the year 2112, as a clock reading. A fence
 /// is a clock reading that nobody ever lowers again, and one at the end of the numbers would leave
-/// no higher one to grant, for any key of the store.
-pub const MAX_FENCE: i64 = 1 << 53;
+/// no higher one to grant, for any key of the store. Some stores count with doubles, whose numbers
+/// end at 2^53: half of that leaves as much room as anybody needs.
+pub const MAX_FENCE: i64 = 1 << 52;
 
 /// Whether `record` is newer than what was found under its key id.
 ///

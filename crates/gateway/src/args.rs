@@ -32,7 +32,7 @@ pub(crate) enum StoreCommand {
     Copy(CopyArgs),
     /// Say how a store is set up, and what is wrong with it
     Check {
-        /// The store, such as sqlite://oncekey.db
+        /// The store, such as sqlite://oncekey.db or postgres://user@host/database
         #[arg(env = "ONCEKEY_STORE", hide_env_values = true)]
         url: String,
         /// Print JSON
@@ -41,10 +41,10 @@ pub(crate) enum StoreCommand {
     },
     /// Bring the tables of a store up to date
     Migrate {
-        /// The store, such as sqlite://oncekey.db
+        /// The store, such as sqlite://oncekey.db or postgres://user@host/database
         #[arg(env = "ONCEKEY_STORE", hide_env_values = true)]
         url: String,
-        /// Print the statements that make the tables, and change nothing
+        /// Print what makes the tables, and change nothing
         #[arg(long)]
         print: bool,
     },
@@ -80,8 +80,8 @@ pub(crate) struct CopyArgs {
 const COPY_HELP: &str = "\
 Examples:
   oncekey store copy --from sqlite://oncekey.db --to sqlite:///mnt/big/oncekey.db
-  oncekey store copy --from sqlite://a.db --to sqlite://b.db --resume copy.json
-  oncekey store copy --from sqlite://a.db --to sqlite://b.db --final --verify
+  oncekey store copy --from sqlite://oncekey.db --to postgres://app@db/app --resume copy.json
+  oncekey store copy --from sqlite://oncekey.db --to postgres://app@db/app --final --verify
 
 A copy may be stopped, killed and run again: what the target holds and is newer stays. The
 environment variables keep passwords off the command line, where everybody on the machine can

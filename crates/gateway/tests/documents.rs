@@ -51,6 +51,7 @@ fn every_variable_is_in_the_reference() {
     }
 }
 
+#[cfg(feature = "sqlite")]
 #[test]
 fn every_member_of_a_result_is_in_the_reference_and_no_other() {
     let folder = tempfile::tempdir().expect("a temporary folder");

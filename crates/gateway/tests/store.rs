@@ -1,5 +1,7 @@
 //! `oncekey store`, as a script meets it: killed and resumed, refused, told the truth.
 
+#![cfg(feature = "sqlite")]
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};

@@ -3,26 +3,24 @@
 #![cfg(feature = "sqlite")]
 
 mod common;
+#[path = "common/records.rs"]
+mod records_of_every_kind;
 
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use bytes::Bytes;
-use oncekey::core::browse::{Browse, Count, Filter, Page};
-use oncekey::core::erase::blank;
-use oncekey::core::saved::{Headers, NotKept, Saved};
+use oncekey::core::browse::{Browse, Count, Filter};
 use oncekey::core::{
-    Answer, Claim, Claimed, Class, Clock, Completion, Erase, Fence, Fingerprint, KeyId,
-    MemoryStore, Origin, Owner, Places, Record, Restore, Restored, Sent, State, Store, Timestamp,
-    Tombstone, Write,
+    Claim, Claimed, Completion, Erase, Fence, MemoryStore, Owner, Record, Restore, Restored, State,
+    Store, Write,
 };
 use oncekey::store::copy::{Bookmark, Copied, Copier, CopyError, Pass, Totals, Verify};
 use oncekey::store::sqlite::SqliteStore;
 
-use self::common::{Bits, LARGE, LONG, block_on, completion, file, hex, say, win};
+use self::common::{LARGE, block_on, completion, file, say, win};
+use self::records_of_every_kind::{assert_equal, fill, now, record, records};
 
 /// As many as the test is named for.
 const RECORDS: u64 = 10_000;
@@ -30,105 +28,6 @@ const RECORDS: u64 = 10_000;
 /// So many keys are claimed and ended under the copy's hands before it counts as load.
 const MANY: usize = 2_000;
 const AT_LEAST_MANY: Count = Count::AtLeast(MANY);
-
-fn now() -> Timestamp {
-    oncekey::clock::SystemClock.now()
-}
-
-/// The record with this number, as if it had been made elsewhere. Every state is among any 12 of
-/// them, and every 500th has a body in pieces.
-fn record(number: u64, now: Timestamp) -> Record {
-    let mut bits = Bits::seeded(number);
-    let mut headers = Headers::new();
-    headers.push(b"x-number", number.to_string().as_bytes()).expect("digits are a value");
-    headers.push(b"x-number", b"again").expect("a value");
-    let size = if number.is_multiple_of(500) { LARGE } else { bits.index(300) };
-    let mut body = vec![0; size];
-    bits.fill(&mut body);
-    let kept = Answer::Kept(Saved { status: 201, headers, body: Bytes::from(body) });
-    let (at, expires) = (now.before(LONG), now.after(LONG));
-    let forget = expires.after(LONG);
-    let done = |given: &Answer, answer| State::Done {
-        at,
-        expires,
-        forget,
-        outcome: given.outcome(),
-        answer,
-    };
-    let tombstone = |reason| Answer::Tombstone(Tombstone { status: Some(500), reason });
-    // Nobody holds a lease any more: a store in use is another test.
-    let until = now.before(LONG);
-    let state = match number % 12 {
-        1 => State::Running { until, sent: Sent::No },
-        2 => State::Running { until, sent: Sent::Yes },
-        3 => State::Running { until: now, sent: Sent::Yes },
-        4 => State::Unknown { since: at },
-        5 => State::Parked { since: at },
-        6 => done(&tombstone(NotKept::Streamed), tombstone(NotKept::Streamed)),
-        7 => done(&kept, tombstone(NotKept::Expired)),
-        _ => done(&kept, kept.clone()),
-    };
-    let classes = Class::ALL;
-    let mut record = Record {
-        id: KeyId::from_bytes(bits.bytes()),
-        fence: Fence::next(None, Timestamp::from_micros(at.micros() + number.cast_signed())),
-        owner: Owner::from_bytes(bits.bytes()),
-        fingerprint: Fingerprint::from_parts(1, bits.bytes()),
-        class: classes[bits.index(classes.len())],
-        created: at,
-        origin: Origin {
-            key: format!("key-{number}").into(),
-            scope: vec![0, 255, b'\'', b'"'].into(),
-            route: "POST /v1/charges".into(),
-            request: format!("req-{number}").into(),
-        },
-        places: Places::default(),
-        state,
-    };
-    if number % 12 == 8 {
-        let _ = blank(&mut record);
-    }
-    record
-}
-
-async fn fill(store: &Arc<impl Restore>, numbers: std::ops::Range<u64>, now: Timestamp) {
-    let mut tasks = tokio::task::JoinSet::new();
-    for number in numbers {
-        let store = Arc::clone(store);
-        tasks.spawn(async move { store.restore(&record(number, now)).await });
-        if tasks.len() >= 64 {
-            assert!(matches!(tasks.join_next().await, Some(Ok(Ok(Restored::Written)))));
-        }
-    }
-    while let Some(restored) = tasks.join_next().await {
-        assert!(matches!(restored, Ok(Ok(Restored::Written))), "{restored:?}");
-    }
-}
-
-/// Every record of a store, by its key id.
-async fn records(store: &impl Browse) -> BTreeMap<String, Record> {
-    let (mut all, mut after) = (BTreeMap::new(), None);
-    loop {
-        let page = Page { after, limit: 1_000 };
-        let listing = store.list(&Filter::default(), &page).await.expect("a list");
-        for summary in listing.summaries {
-            let record = store.get(&summary.id).await.expect("a record").expect("it is there");
-            all.insert(hex(summary.id.as_bytes()), record);
-        }
-        match listing.next {
-            Some(next) => after = Some(next),
-            None => return all,
-        }
-    }
-}
-
-/// Equal to the byte, without printing megabytes if not.
-fn assert_equal(from: &BTreeMap<String, Record>, to: &BTreeMap<String, Record>) {
-    assert_eq!(from.len(), to.len());
-    for (id, record) in from {
-        assert!(to.get(id) == Some(record), "{id}: {record:?} was copied as {:?}", to.get(id));
-    }
-}
 
 fn memory() -> Arc<MemoryStore> {
     Arc::new(MemoryStore::new(Arc::new(oncekey::clock::SystemClock)))

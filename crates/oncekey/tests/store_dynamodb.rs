@@ -15,8 +15,8 @@ use oncekey::core::conformance::model::{Op, agrees_while_erasing, agrees_with_th
 use oncekey::core::conformance::{self, Rig};
 use oncekey::core::store::Purged;
 use oncekey::core::{
-    Claim, Claimed, Clock, Completion, Erase, Erased, KeyId, Lease, ManualClock, Record, Renewal,
-    Store, StoreError, Timestamp, Write,
+    Claim, Claimed, Clock, Completion, Erase, Erased, KeyId, Lease, Lineage, ManualClock, Record,
+    Renewal, Restore, Restored, Store, StoreError, Timestamp, Write,
 };
 use oncekey::store::dynamodb::{DynamoStore, Lapse};
 
@@ -159,6 +159,24 @@ impl Erase for InTurns {
     }
 }
 
+#[async_trait]
+impl Restore for InTurns {
+    async fn restore(&self, record: &Record) -> Result<Restored, StoreError> {
+        self.next().restore(record).await
+    }
+
+    async fn lineage(&self) -> Result<Lineage, StoreError> {
+        self.next().lineage().await
+    }
+
+    async fn adopt(&self) -> Result<(), StoreError> {
+        for handle in &self.handles {
+            handle.adopt().await?;
+        }
+        Ok(())
+    }
+}
+
 mod through_one_handle {
     oncekey::core::conformance!(
         #[ignore = "needs DynamoDB: run cargo xtask test"]
@@ -180,6 +198,14 @@ mod through_one_handle {
         #[ignore = "needs DynamoDB: run cargo xtask test"]
         async || super::one_handle().await
     );
+    oncekey::core::restore_conformance!(
+        #[ignore = "needs DynamoDB: run cargo xtask test"]
+        async || super::one_handle().await
+    );
+    oncekey::core::restore_browse_conformance!(
+        #[ignore = "needs DynamoDB: run cargo xtask test"]
+        async || super::one_handle().await
+    );
 }
 
 mod through_two_handles_in_turns {
@@ -195,6 +221,10 @@ mod through_two_handles_in_turns {
         #[ignore = "needs DynamoDB: run cargo xtask test"]
         async || super::two_handles().await
     );
+    oncekey::core::restore_conformance!(
+        #[ignore = "needs DynamoDB: run cargo xtask test"]
+        async || super::two_handles().await
+    );
 }
 
 /// Whoever was there all the time has watched every lease, so the suite sees no difference. The one
@@ -205,6 +235,7 @@ mod through_two_handles_in_turns {
 async fn every_promise_but_one_is_kept_by_watching() {
     let mut cases = conformance::cases();
     cases.extend(conformance::clock_cases());
+    cases.extend(conformance::restore_cases());
     let all = cases.len();
     cases.retain(|case| case.name != "a_send_mark_survives_a_restart");
     assert_eq!(cases.len(), all - 1, "the case that is left out has another name now");

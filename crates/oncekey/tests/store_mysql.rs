@@ -131,6 +131,22 @@ mod erase_browse {
     );
 }
 
+mod restore {
+    use super::*;
+    oncekey_core::restore_conformance!(
+        #[ignore = "needs MariaDB: run cargo xtask test"]
+        async || DatabaseRig::new().await
+    );
+}
+
+mod restore_browse {
+    use super::*;
+    oncekey_core::restore_browse_conformance!(
+        #[ignore = "needs MariaDB: run cargo xtask test"]
+        async || DatabaseRig::new().await
+    );
+}
+
 /// What nobody thought of. Few, because a server takes its time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 #[ignore = "needs MariaDB: run cargo xtask test"]

@@ -14,8 +14,8 @@ use oncekey::core::conformance::model::{Op, agrees_while_erasing, agrees_with_th
 use oncekey::core::store::Purged;
 use oncekey::core::wake::{Feed, Wake};
 use oncekey::core::{
-    Claim, Claimed, Completion, Erase, Erased, KeyId, Lease, Record, Renewal, Store, StoreError,
-    Write,
+    Claim, Claimed, Completion, Erase, Erased, KeyId, Lease, Lineage, Record, Renewal, Restore,
+    Restored, Store, StoreError, Write,
 };
 use oncekey::store::postgres::{PostgresOptions, PostgresStore, Prepared};
 use tokio_postgres::{Client, NoTls};
@@ -27,17 +27,33 @@ fn url_of(variable: &str) -> String {
     })
 }
 
-fn direct() -> PostgresOptions {
-    PostgresOptions::new(url_of("ONCEKEY_TEST_POSTGRES"))
+/// A way to a server. A pooler may stand before another one than the direct way leads to.
+#[derive(Clone, Copy)]
+enum Way {
+    Direct,
+    Pooler,
 }
 
-fn through_a_pooler() -> PostgresOptions {
-    PostgresOptions::new(url_of("ONCEKEY_TEST_PGBOUNCER")).prepared(Prepared::Off)
+impl Way {
+    fn url(self) -> String {
+        url_of(match self {
+            Self::Direct => "ONCEKEY_TEST_POSTGRES",
+            Self::Pooler => "ONCEKEY_TEST_PGBOUNCER",
+        })
+    }
+
+    fn options(self) -> PostgresOptions {
+        PostgresOptions::new(self.url()).prepared(match self {
+            Self::Direct => Prepared::Auto,
+            Self::Pooler => Prepared::Off,
+        })
+    }
 }
 
 /// A schema of its own, which goes with the rig. Its clock is the server's: instead of moving that,
 /// the rig moves all stored times.
 struct SchemaRig<S> {
+    way: Way,
     schema: String,
     options: PostgresOptions,
     admin: Client,
@@ -56,20 +72,19 @@ impl Open for PostgresStore {
 }
 
 impl<S: Open> SchemaRig<S> {
-    async fn new(options: PostgresOptions) -> Self {
+    async fn new(way: Way) -> Self {
         static NUMBER: AtomicUsize = AtomicUsize::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let schema = format!("oncekey_test_{}_{number}", std::process::id());
-        let (admin, connection) = tokio_postgres::connect(&url_of("ONCEKEY_TEST_POSTGRES"), NoTls)
-            .await
-            .expect("PostgreSQL");
+        let (admin, connection) =
+            tokio_postgres::connect(&way.url(), NoTls).await.expect("PostgreSQL");
         tokio::spawn(connection);
         // Whatever a process of the same number has left behind.
         let drop = format!("DROP SCHEMA IF EXISTS {schema} CASCADE");
         admin.batch_execute(&drop).await.expect("an old schema goes");
-        let options = options.schema(&schema);
+        let options = way.options().schema(&schema);
         let store = Arc::new(S::open(&options).await);
-        Self { schema, options, admin, open: Mutex::new(Some(store)) }
+        Self { way, schema, options, admin, open: Mutex::new(Some(store)) }
     }
 
     /// Moves every stored time, and no fence.
@@ -85,12 +100,12 @@ impl<S: Open> SchemaRig<S> {
 
 impl<S> Drop for SchemaRig<S> {
     fn drop(&mut self) {
-        let drop = format!("DROP SCHEMA IF EXISTS {} CASCADE", self.schema);
+        let (drop, url) =
+            (format!("DROP SCHEMA IF EXISTS {} CASCADE", self.schema), self.way.url());
         // On a thread with a runtime of its own: the test's is busy ending.
         let ended = std::thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             runtime.expect("a runtime").block_on(async {
-                let url = url_of("ONCEKEY_TEST_POSTGRES");
                 let (client, connection) =
                     tokio_postgres::connect(&url, NoTls).await.expect("PostgreSQL");
                 tokio::spawn(connection);
@@ -198,6 +213,24 @@ impl Erase for InTurns {
 }
 
 #[async_trait]
+impl Restore for InTurns {
+    async fn restore(&self, record: &Record) -> Result<Restored, StoreError> {
+        self.next().restore(record).await
+    }
+
+    async fn lineage(&self) -> Result<Lineage, StoreError> {
+        self.next().lineage().await
+    }
+
+    async fn adopt(&self) -> Result<(), StoreError> {
+        for handle in &self.handles {
+            handle.adopt().await?;
+        }
+        Ok(())
+    }
+}
+
+#[async_trait]
 impl Wake for InTurns {
     async fn watch(&self) -> Result<Box<dyn Feed>, StoreError> {
         self.handles[0].watch().await
@@ -206,11 +239,11 @@ impl Wake for InTurns {
 
 /// Random histories, compared with the decision tables step by step. Fewer than for an embedded
 /// store: every step is a round trip, and every rig a schema.
-async fn agrees_on_random_histories<S: Open + Erase>(options: fn() -> PostgresOptions, seeds: u64) {
+async fn agrees_on_random_histories<S: Open + Erase>(way: Way, seeds: u64) {
     for seed in 0..seeds {
-        let rig = SchemaRig::<S>::new(options()).await;
+        let rig = SchemaRig::<S>::new(way).await;
         agrees_with_the_model(&rig, &Op::history(seed, 60)).await;
-        let rig = SchemaRig::<S>::new(options()).await;
+        let rig = SchemaRig::<S>::new(way).await;
         agrees_while_erasing(&rig, &Op::history(seed + 1_000, 60)).await;
     }
 }
@@ -219,7 +252,7 @@ mod through_one_handle {
     use super::*;
 
     async fn rig() -> SchemaRig<PostgresStore> {
-        SchemaRig::new(direct()).await
+        SchemaRig::new(Way::Direct).await
     }
 
     oncekey::core::conformance!(
@@ -242,11 +275,19 @@ mod through_one_handle {
         #[ignore = "needs PostgreSQL: run cargo xtask test"]
         async || rig().await
     );
+    oncekey::core::restore_conformance!(
+        #[ignore = "needs PostgreSQL: run cargo xtask test"]
+        async || rig().await
+    );
+    oncekey::core::restore_browse_conformance!(
+        #[ignore = "needs PostgreSQL: run cargo xtask test"]
+        async || rig().await
+    );
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
     #[ignore = "needs PostgreSQL: run cargo xtask test"]
     async fn agrees_with_the_decision_tables() {
-        agrees_on_random_histories::<PostgresStore>(direct, 12).await;
+        agrees_on_random_histories::<PostgresStore>(Way::Direct, 12).await;
     }
 }
 
@@ -254,7 +295,7 @@ mod through_two_handles {
     use super::*;
 
     async fn rig() -> SchemaRig<InTurns> {
-        SchemaRig::new(direct()).await
+        SchemaRig::new(Way::Direct).await
     }
 
     oncekey::core::conformance!(
@@ -269,11 +310,15 @@ mod through_two_handles {
         #[ignore = "needs PostgreSQL: run cargo xtask test"]
         async || rig().await
     );
+    oncekey::core::restore_conformance!(
+        #[ignore = "needs PostgreSQL: run cargo xtask test"]
+        async || rig().await
+    );
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
     #[ignore = "needs PostgreSQL: run cargo xtask test"]
     async fn agrees_with_the_decision_tables() {
-        agrees_on_random_histories::<InTurns>(direct, 6).await;
+        agrees_on_random_histories::<InTurns>(Way::Direct, 6).await;
     }
 }
 
@@ -281,7 +326,7 @@ mod through_pgbouncer {
     use super::*;
 
     async fn rig() -> SchemaRig<PostgresStore> {
-        SchemaRig::new(through_a_pooler()).await
+        SchemaRig::new(Way::Pooler).await
     }
 
     oncekey::core::conformance!(
@@ -304,10 +349,18 @@ mod through_pgbouncer {
         #[ignore = "needs pgbouncer: run cargo xtask test"]
         async || rig().await
     );
+    oncekey::core::restore_conformance!(
+        #[ignore = "needs pgbouncer: run cargo xtask test"]
+        async || rig().await
+    );
+    oncekey::core::restore_browse_conformance!(
+        #[ignore = "needs pgbouncer: run cargo xtask test"]
+        async || rig().await
+    );
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
     #[ignore = "needs pgbouncer: run cargo xtask test"]
     async fn agrees_with_the_decision_tables() {
-        agrees_on_random_histories::<PostgresStore>(through_a_pooler, 6).await;
+        agrees_on_random_histories::<PostgresStore>(Way::Pooler, 6).await;
     }
 }

@@ -177,6 +177,14 @@ mod on_one_server {
         #[ignore = "needs Redis: run cargo xtask test"]
         async || super::one_server().await
     );
+    oncekey::core::restore_conformance!(
+        #[ignore = "needs Redis: run cargo xtask test"]
+        async || super::one_server().await
+    );
+    oncekey::core::restore_browse_conformance!(
+        #[ignore = "needs Redis: run cargo xtask test"]
+        async || super::one_server().await
+    );
 }
 
 mod on_a_cluster {
@@ -197,6 +205,14 @@ mod on_a_cluster {
         async || super::a_cluster().await
     );
     oncekey::core::wake_conformance!(
+        #[ignore = "needs a Redis cluster: run cargo xtask test"]
+        async || super::a_cluster().await
+    );
+    oncekey::core::restore_conformance!(
+        #[ignore = "needs a Redis cluster: run cargo xtask test"]
+        async || super::a_cluster().await
+    );
+    oncekey::core::restore_browse_conformance!(
         #[ignore = "needs a Redis cluster: run cargo xtask test"]
         async || super::a_cluster().await
     );

@@ -11,6 +11,7 @@ mod opened;
     feature = "sqlite"
 ))]
 mod parts;
+#[allow(dead_code, reason = "what only some stores need is unused when they are left out")]
 mod url;
 
 #[cfg(any(feature = "mysql", feature = "postgres"))]

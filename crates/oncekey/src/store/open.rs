@@ -3,7 +3,16 @@
 //! | URL | store | settings |
 //! |---|---|---|
 //! | `sqlite://oncekey.db`, `sqlite:///var/lib/oncekey.db` | a SQLite file, made if it is not there | `placement` = `own` or `shared` |
+//! | `postgres://user:password@host:5432/database`, `postgresql://…` | PostgreSQL | `schema`, `writers`, `readers`, `prepared` = `auto` or `off`, `migrations` = `apply` or `check`, `listen_url`, `lock_timeout`, `call_timeout` |
+//! | `mysql://user:password@host:3306/database`, `mariadb://…` | MySQL or MariaDB | `prefix`, `writers`, `readers`, `migrations` = `apply` or `check`, `galera` = `refused` or `single-writer`, `timeout`, `root_certificate` |
+//! | `redis://user:password@host:6379/0`, `rediss://…` with TLS | Redis or Valkey | `prefix`, `connections`, `connect_timeout`, `timeout`, `replicas`, `disks`, `within`, `accept` = `volatile`, `process` or `durable` |
+//! | `redis+cluster://user:password@host:6379,host:6379`, `rediss+cluster://…` | a cluster of them | the same |
+//! | `dynamodb://table` | a DynamoDB table | `region`, `endpoint`, `timeout`, `missing` = `refuse` or `create`, `replicas` = `strong` or `one-writer`, `lapse` = `observed` or `clocked`, `skew` |
 //! | `memory:` | the memory of this process | |
+//!
+//! Settings of the driver (`sslmode`, `require_ssl`, …) may stand beside ours and are passed on as they
+//! are. A span of time is `500ms`, `5s`, or a number of seconds. What each setting means is said by the
+//! options of its store.
 //!
 //! ```
 //! # tokio::runtime::Runtime::new()?.block_on(async {
@@ -28,11 +37,23 @@ use std::sync::Arc;
 
 use oncekey_core::{MemoryStore, StoreError};
 
+#[cfg(feature = "dynamodb")]
+mod dynamodb;
+#[cfg(feature = "mysql")]
+mod mysql;
+#[cfg(feature = "postgres")]
+mod postgres;
+#[cfg(feature = "redis")]
+mod redis;
+#[cfg(feature = "sqlite")]
+mod sqlite;
+
 use super::opened::Opened;
 use super::url::{Address, Scheme};
 use crate::clock::SystemClock;
 
-/// Opens the store at `url`, and makes what it needs there if it is missing.
+/// Opens the store at `url`, and makes what it needs there if it is missing. Not a DynamoDB table,
+/// unless the URL says `missing=create`: a wrong region or account would look like an empty store.
 ///
 /// # Errors
 /// [`Rejected`](oncekey_core::ErrorKind::Rejected) if the URL makes no sense, and whatever the store
@@ -55,16 +76,26 @@ pub async fn open_existing(url: &str) -> Result<Opened, StoreError> {
     open_with(url, Intent::Find).await
 }
 
-/// The statements that make the tables of the store at `url`, for people who apply them by hand.
+/// The statements that make the tables of the store at `url`, for people who apply them by hand. For
+/// DynamoDB it is the description of the table, for `aws dynamodb create-table --cli-input-json`.
 /// Empty for a store without tables. Nothing is opened.
 ///
 /// # Errors
 /// If the URL makes no sense, or the program was built without that store.
 pub fn migration_sql(url: &str) -> Result<String, StoreError> {
-    match Address::parse(url)?.scheme {
-        Scheme::Memory => Ok(String::new()),
+    let address = Address::parse(url)?;
+    match address.scheme {
+        #[cfg(feature = "dynamodb")]
+        Scheme::Dynamodb => dynamodb::migration_sql(address),
+        Scheme::Memory => memory(address).map(|_| String::new()),
+        #[cfg(feature = "mysql")]
+        Scheme::Mysql => mysql::migration_sql(address),
+        #[cfg(feature = "postgres")]
+        Scheme::Postgres => postgres::migration_sql(address),
+        #[cfg(feature = "redis")]
+        Scheme::Redis => redis::migration_sql(address),
         #[cfg(feature = "sqlite")]
-        Scheme::Sqlite => Ok(super::sqlite::migration_sql()),
+        Scheme::Sqlite => sqlite::migration_sql(address),
         #[allow(unreachable_patterns, reason = "with every feature nothing is left out")]
         left_out => Err(left_out.left_out()),
     }
@@ -82,9 +113,17 @@ enum Intent {
 async fn open_with(url: &str, intent: Intent) -> Result<Opened, StoreError> {
     let address = Address::parse(url)?;
     match address.scheme {
+        #[cfg(feature = "dynamodb")]
+        Scheme::Dynamodb => dynamodb::open(address, intent).await,
         Scheme::Memory => memory(address),
+        #[cfg(feature = "mysql")]
+        Scheme::Mysql => mysql::open(address, intent).await,
+        #[cfg(feature = "postgres")]
+        Scheme::Postgres => postgres::open(address, intent).await,
+        #[cfg(feature = "redis")]
+        Scheme::Redis => redis::open(address, intent).await,
         #[cfg(feature = "sqlite")]
-        Scheme::Sqlite => sqlite(address, intent).await,
+        Scheme::Sqlite => sqlite::open(address, intent).await,
         #[allow(unreachable_patterns, reason = "with every feature nothing is left out")]
         left_out => {
             // Only some stores can tell whether they were there before.
@@ -101,27 +140,4 @@ fn memory(address: Address<'_>) -> Result<Opened, StoreError> {
     }
     address.settings.finish(&[])?;
     Ok(Opened::waking(Scheme::Memory.label(), MemoryStore::new(Arc::new(SystemClock))))
-}
-
-#[cfg(feature = "sqlite")]
-async fn sqlite(mut address: Address<'_>, intent: Intent) -> Result<Opened, StoreError> {
-    use super::sqlite::{Missing, Placement, SqliteOptions};
-
-    let placement = match address.settings.take("placement")?.as_deref() {
-        None | Some("own") => Placement::Own,
-        Some("shared") => Placement::Shared,
-        Some(_) => {
-            let message = "the setting `placement` is `own` or `shared`";
-            return Err(super::url::rejected(message.to_owned()));
-        }
-    };
-    let options = SqliteOptions::new(address.path()?).placement(placement).missing(match intent {
-        Intent::Use => Missing::Make,
-        Intent::Find => Missing::Refuse,
-    });
-    address.settings.finish(&["placement"])?;
-    // Opening a file may wait for other processes, and for the disk.
-    let opened = tokio::task::spawn_blocking(|| options.open()).await;
-    let store = opened.unwrap_or_else(|panic| std::panic::resume_unwind(panic.into_panic()))?;
-    Ok(Opened::waking(Scheme::Sqlite.label(), store))
 }

@@ -4,6 +4,7 @@
 //! names of its settings.
 
 use std::fmt;
+use std::time::Duration;
 
 use oncekey_core::{ErrorKind, StoreError};
 
@@ -11,10 +12,12 @@ use oncekey_core::{ErrorKind, StoreError};
 pub(super) struct Address<'u> {
     /// Which kind of store.
     pub(super) scheme: Scheme,
+    /// How the URL spells it: a kind may have several names, and say with them how to connect.
+    pub(super) name: &'u str,
     /// What follows the scheme and the two slashes, up to the settings.
     pub(super) place: &'u str,
     /// What follows the question mark.
-    pub(super) settings: Settings,
+    pub(super) settings: Settings<'u>,
 }
 
 /// The kinds of stores that a URL can name.
@@ -29,27 +32,37 @@ pub(super) enum Scheme {
 }
 
 /// The settings of a URL, each to be taken once.
-pub(super) struct Settings(Vec<(String, String)>);
+pub(super) struct Settings<'u>(Vec<Setting<'u>>);
+
+struct Setting<'u> {
+    name: String,
+    value: String,
+    /// Name and value as they were written.
+    raw: &'u str,
+}
+
+/// Longer than anybody waits for a server.
+const DAY: Duration = Duration::from_secs(86_400);
 
 const FORMS: &str =
     "sqlite://file, postgres://…, mysql://…, redis://…, dynamodb://table or memory:";
 
 impl<'u> Address<'u> {
     pub(super) fn parse(url: &'u str) -> Result<Self, StoreError> {
-        let Some((scheme, rest)) = url.split_once(':') else {
+        let Some((name, rest)) = url.split_once(':') else {
             return Err(rejected(format!(
                 "the URL of a store begins with its kind: write {FORMS} (a file is sqlite://file)"
             )));
         };
         let rest_is_path = rest.starts_with("//");
-        let Some(scheme) = Scheme::from_name(scheme) else {
+        let Some(scheme) = Scheme::from_name(name) else {
             // Only what is surely a scheme is repeated: it might be a user with a password.
-            let what = if rest_is_path { format!(" `{scheme}`") } else { String::new() };
+            let what = if rest_is_path { format!(" `{name}`") } else { String::new() };
             return Err(rejected(format!("there is no kind of store{what}: write {FORMS}")));
         };
         let rest = rest.strip_prefix("//").unwrap_or(rest);
         let (place, query) = rest.split_once('?').unwrap_or((rest, ""));
-        Ok(Self { scheme, place, settings: Settings::parse(query)? })
+        Ok(Self { scheme, name, place, settings: Settings::parse(query)? })
     }
 
     /// The place as a path in a file system.
@@ -64,6 +77,21 @@ impl<'u> Address<'u> {
         }
         Ok(path.into())
     }
+
+    /// The URL as the driver of the store gets it: under the scheme that it knows, without the
+    /// settings that are ours, and with all others as they were written.
+    ///
+    /// A setting that is neither in `ours` nor in `theirs` is refused.
+    pub(super) fn for_driver(
+        self,
+        scheme: &str,
+        ours: &[&str],
+        theirs: &[&str],
+    ) -> Result<String, StoreError> {
+        let (place, query) = (self.place, self.settings.rest(ours, theirs)?);
+        let mark = if query.is_empty() { "" } else { "?" };
+        Ok(format!("{scheme}://{place}{mark}{query}"))
+    }
 }
 
 impl Scheme {
@@ -73,7 +101,8 @@ impl Scheme {
             "memory" => Some(Self::Memory),
             "mysql" | "mariadb" => Some(Self::Mysql),
             "postgres" | "postgresql" => Some(Self::Postgres),
-            "redis" | "rediss" | "valkey" | "valkeys" => Some(Self::Redis),
+            "redis" | "rediss" | "redis+cluster" | "rediss+cluster" | "valkey" | "valkeys"
+            | "valkey+cluster" | "valkeys+cluster" => Some(Self::Redis),
             "sqlite" => Some(Self::Sqlite),
             _ => None,
         }
@@ -104,18 +133,18 @@ impl Scheme {
     }
 }
 
-impl Settings {
-    fn parse(query: &str) -> Result<Self, StoreError> {
-        let pairs = query.split('&').filter(|pair| !pair.is_empty()).map(|pair| {
-            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-            Ok((decode(name)?, decode(value)?))
+impl<'u> Settings<'u> {
+    fn parse(query: &'u str) -> Result<Self, StoreError> {
+        let pairs = query.split('&').filter(|pair| !pair.is_empty()).map(|raw| {
+            let (name, value) = raw.split_once('=').unwrap_or((raw, ""));
+            Ok(Setting { name: decode(name)?, value: decode(value)?, raw })
         });
         pairs.collect::<Result<_, StoreError>>().map(Self)
     }
 
     /// Takes a setting out. Given twice, the URL is refused: nobody knows which one is meant.
     pub(super) fn take(&mut self, name: &str) -> Result<Option<String>, StoreError> {
-        let mut values = self.0.extract_if(.., |(given, _)| given == name).map(|(_, value)| value);
+        let mut values = self.0.extract_if(.., |given| given.name == name).map(|given| given.value);
         let value = values.next();
         if values.next().is_some() {
             return Err(rejected(format!("the setting `{name}` is given twice")));
@@ -123,12 +152,63 @@ impl Settings {
         Ok(value)
     }
 
+    /// Takes a number above zero.
+    pub(super) fn take_number(&mut self, name: &str) -> Result<Option<usize>, StoreError> {
+        let Some(value) = self.take(name)? else { return Ok(None) };
+        match value.parse() {
+            Ok(number) if number > 0 => Ok(Some(number)),
+            _ => Err(rejected(format!("the setting `{name}` is a number above zero"))),
+        }
+    }
+
+    /// Takes a span of time: `500ms`, `5s`, or a number of seconds.
+    pub(super) fn take_span(&mut self, name: &str) -> Result<Option<Duration>, StoreError> {
+        let Some(value) = self.take(name)? else { return Ok(None) };
+        let span = match value.strip_suffix("ms") {
+            Some(number) => number.parse().map(Duration::from_millis),
+            None => value.strip_suffix('s').unwrap_or(&value).parse().map(Duration::from_secs),
+        };
+        match span {
+            // Longer ones are mistakes, and overflow when they are multiplied.
+            Ok(span) if !span.is_zero() && span <= DAY => Ok(Some(span)),
+            _ => Err(rejected(format!(
+                "the setting `{name}` is a span of time such as 5s or 500ms, a day at most"
+            ))),
+        }
+    }
+
+    /// Takes one of a few words, for what it stands for.
+    pub(super) fn take_word<T: Copy>(
+        &mut self,
+        name: &str,
+        words: &[(&str, T)],
+    ) -> Result<Option<T>, StoreError> {
+        let Some(value) = self.take(name)? else { return Ok(None) };
+        if let Some((_, meant)) = words.iter().find(|(word, _)| *word == value) {
+            return Ok(Some(*meant));
+        }
+        let words: Vec<_> = words.iter().map(|(word, _)| format!("`{word}`")).collect();
+        Err(rejected(format!("the setting `{name}` is {}", words.join(" or "))))
+    }
+
     /// Refuses what nobody has taken.
     pub(super) fn finish(self, known: &[&str]) -> Result<(), StoreError> {
-        let Some((name, _)) = self.0.first() else { return Ok(()) };
-        let known = match known {
-            [] => "it has none".to_owned(),
-            names => format!("it has {}", names.join(", ")),
+        self.rest(known, &[]).map(drop)
+    }
+
+    /// What nobody has taken, as it was written. Refuses what is not in `theirs`; `ours` are those
+    /// that were taken, to be named then.
+    fn rest(self, ours: &[&str], theirs: &[&str]) -> Result<String, StoreError> {
+        let is_strange = |given: &&Setting<'_>| !theirs.contains(&given.name.as_str());
+        let Some(Setting { name, .. }) = self.0.iter().find(is_strange) else {
+            return Ok(self.0.iter().map(|given| given.raw).collect::<Vec<_>>().join("&"));
+        };
+        let known = match (ours, theirs) {
+            ([], []) => "it has none".to_owned(),
+            (ours, []) => format!("it has {}", ours.join(", ")),
+            (ours, theirs) => {
+                format!("it has {}; its driver has {}", ours.join(", "), theirs.join(", "))
+            }
         };
         // A name may be part of a password with an `&` in it.
         let is_word = name.len() <= 32 && name.bytes().all(|b| b.is_ascii_lowercase() || b == b'_');
@@ -141,10 +221,9 @@ impl Settings {
 #[must_use]
 pub fn shown(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once(':') else { return "a store".to_owned() };
-    let Some(scheme) = Scheme::from_name(scheme) else { return "a store".to_owned() };
-    let label = scheme.label();
+    let Some(kind) = Scheme::from_name(scheme) else { return "a store".to_owned() };
     let rest = rest.strip_prefix("//").unwrap_or(rest);
-    let place = match scheme {
+    let place = match kind {
         Scheme::Memory => return "memory:".to_owned(),
         Scheme::Sqlite => rest,
         // The last one: a password that was not encoded may have others in it.
@@ -153,7 +232,7 @@ pub fn shown(url: &str) -> String {
         }
     };
     let place = place.split_once('?').map_or(place, |(place, _)| place);
-    format!("{label}://{place}")
+    format!("{scheme}://{place}")
 }
 
 pub(super) fn rejected(message: String) -> StoreError {
@@ -162,7 +241,7 @@ pub(super) fn rejected(message: String) -> StoreError {
 
 /// Decodes percent-encoding (RFC 3986, section 2.1). A sign that begins none is refused: it is
 /// more likely a password that was not encoded than meant.
-fn decode(text: &str) -> Result<String, StoreError> {
+pub(super) fn decode(text: &str) -> Result<String, StoreError> {
     let wrong = || rejected("the URL has a `%` that begins no code: write it as %25".to_owned());
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
@@ -184,9 +263,9 @@ fn decode(text: &str) -> Result<String, StoreError> {
     String::from_utf8(bytes).map_err(|_| rejected("the URL is not UTF-8".to_owned()))
 }
 
-impl fmt::Debug for Settings {
+impl fmt::Debug for Settings<'_> {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.debug_list().entries(self.0.iter().map(|(name, _)| name)).finish()
+        out.debug_list().entries(self.0.iter().map(|given| &given.name)).finish()
     }
 }
 

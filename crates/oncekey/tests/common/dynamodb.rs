@@ -1,5 +1,7 @@
 //! Tables for tests, and an uptime that the test moves.
 
+#![allow(dead_code, reason = "each test uses a part of it")]
+
 use std::env;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -32,7 +34,6 @@ impl Table {
         options(&self.0).missing_table(MissingTable::Create)
     }
 
-    #[allow(dead_code, reason = "not every test file needs it")]
     pub(crate) fn name(&self) -> &str {
         &self.0
     }

@@ -6,7 +6,9 @@ use std::time::Duration;
 use oncekey::core::browse::{Browse as _, Filter, Page};
 use oncekey::core::health::{Tier, Verdict};
 use oncekey::core::wake::{Wake as _, Woken};
-use oncekey::core::{Erase as _, Erased, ErrorKind, Inspect, Store, StoreError, Write};
+use oncekey::core::{
+    Erase as _, Erased, ErrorKind, Inspect, Restore as _, Store, StoreError, Write,
+};
 use oncekey::store::redis::RedisOptions;
 
 use crate::server::{DURABLE, Server, claim, completion, open, options, win};

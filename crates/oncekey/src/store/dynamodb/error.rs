@@ -60,8 +60,8 @@ impl Place {
     /// The table does not exist where we looked.
     pub(super) fn no_table(&self) -> StoreError {
         unsuitable(format!(
-            "there is no table {:?} {}: check the name, the region and the account, or make it \
-             from `table_json`",
+            "there is no table {:?} {}: check the name, the region and the account, or have it \
+             made (`missing=create` in the URL, or `table_json`)",
             self.table,
             self.text()
         ))

@@ -1,7 +1,7 @@
 //! Records that come from elsewhere, and which table this is.
 
-use oncekey_core::restore::{Restored, supersedes};
-use oncekey_core::{Completion, ErrorKind, Lineage, Record, State, StoreError};
+use oncekey_core::restore::{self, Restored, supersedes};
+use oncekey_core::{Lineage, Record, State, StoreError};
 
 use super::DynamoStore;
 use super::call::{Written, values_of};
@@ -13,7 +13,7 @@ use super::write::{TURNS, micros_of};
 
 impl DynamoStore {
     pub(super) async fn put_back(&self, record: &Record) -> Result<Restored, StoreError> {
-        check(record)?;
+        restore::check(record)?;
         for _ in 0..TURNS {
             let found = self.caller.get(&record.id, &item::RECORD_PART, None).await?;
             if !supersedes(record, Slot::standing(found.as_ref())?) {
@@ -56,6 +56,8 @@ impl DynamoStore {
                 .condition_expression(condition)
                 .set_expression_attribute_values(values_of(values));
             if let Written::Done(_) = self.caller.put(put).await? {
+                // Watched from here on, as what is granted here is.
+                self.sight.note(&record.id, record.fence, 0);
                 if let Slot::Held(found) = &slot {
                     self.clear_away(Some(found)).await;
                 }
@@ -72,19 +74,4 @@ impl DynamoStore {
         let epoch = schema::epoch(&self.caller).await?;
         Ok(Lineage::new(format!("dynamodb/{}/{epoch}", table.table_id().unwrap_or("local"))))
     }
-}
-
-/// The limits of a claim and a completion hold here, too.
-fn check(record: &Record) -> Result<(), StoreError> {
-    let texts =
-        [&record.origin.key, &record.origin.scope, &record.origin.route, &record.origin.request];
-    if texts.iter().any(|text| text.as_bytes().len() > oncekey_core::store::MAX_TEXT) {
-        return Err(StoreError::new(
-            ErrorKind::Rejected,
-            "a text of the record is longer than a store takes",
-        ));
-    }
-    let State::Done { answer, .. } = &record.state else { return Ok(()) };
-    let none = std::time::Duration::ZERO;
-    Completion { answer: answer.clone(), retention: none, linger: none }.check()
 }

@@ -184,8 +184,8 @@ pub(super) fn from_server(error: ServerError) -> StoreError {
         1049 => (ErrorKind::Unsuitable, "the database of the URL does not exist: create it first"),
         1146 => (
             ErrorKind::Unsuitable,
-            "a table of oncekey is missing: let the store migrate, or apply `migration_sql()` by \
-             hand",
+            "a table of oncekey is missing: run `oncekey store migrate`, or apply `migration_sql()` \
+             by hand",
         ),
         1054 => (
             ErrorKind::Unsuitable,

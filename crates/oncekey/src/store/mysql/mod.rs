@@ -45,11 +45,11 @@ use async_trait::async_trait;
 use oncekey_core::browse::{Browse, Count, Filter, Listing, Page, Summary};
 use oncekey_core::health::{Inspect, StoreHealth};
 use oncekey_core::record::Text;
-use oncekey_core::restore::{Lineage, Restore, Restored};
+use oncekey_core::restore::{self as core_restore, Lineage, Restore, Restored};
 use oncekey_core::store::Purged;
 use oncekey_core::{
-    Answer, Claim, Claimed, Completion, Decision, Erase, Erased, ErrorKind, KeyId, Lease, Record,
-    Renewal, State, Store, StoreError, Timestamp, Write, decide,
+    Claim, Claimed, Completion, Decision, Erase, Erased, KeyId, Lease, Record, Renewal, Store,
+    StoreError, Timestamp, Write, decide,
 };
 
 pub use self::inspect::Galera;
@@ -240,7 +240,7 @@ impl Inspect for MysqlStore {
 #[async_trait]
 impl Restore for MysqlStore {
     async fn restore(&self, record: &Record) -> Result<Restored, StoreError> {
-        check(record)?;
+        core_restore::check(record)?;
         for attempt in 1.. {
             match pooled!(self, |session| restore::restore(session, &self.tables, record)) {
                 // Somebody has made the record meanwhile: then it is compared with that.
@@ -259,21 +259,6 @@ impl Restore for MysqlStore {
 /// A lease without its time: what a store compares.
 fn proof(lease: &Lease) -> Lease {
     Lease { until: Timestamp::default(), ..*lease }
-}
-
-/// A restored record has the limits of one that was claimed and completed here.
-fn check(record: &Record) -> Result<(), StoreError> {
-    if let State::Done { answer: answer @ Answer::Kept(_), .. } = &record.state {
-        let (retention, linger) = (Duration::ZERO, Duration::ZERO);
-        Completion { answer: answer.clone(), retention, linger }.check()?;
-    }
-    let origin = &record.origin;
-    let texts = [&origin.key, &origin.scope, &origin.route, &origin.request];
-    if texts.iter().any(|text| text.as_bytes().len() > oncekey_core::store::MAX_TEXT) {
-        let message = "a text of the record is longer than a store takes";
-        return Err(StoreError::new(ErrorKind::Rejected, message));
-    }
-    Ok(())
 }
 
 /// Another reply would be a bug in this module.

@@ -107,6 +107,15 @@ impl MysqlOptions {
         self
     }
 
+    /// The statements that make the tables, for people who apply them by hand.
+    ///
+    /// # Errors
+    /// If the prefix is none.
+    pub fn migration_sql(&self) -> Result<String, StoreError> {
+        Tables::new(&self.prefix)?;
+        Ok(schema::migration_sql_of(&self.prefix))
+    }
+
     /// Opens the store, looks at the server and brings the tables up to date.
     ///
     /// # Errors

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use oncekey_core::restore::{Lineage, Restored, supersedes};
-use oncekey_core::saved::Outcome;
+use oncekey_core::saved::{NotKept, Outcome};
 use oncekey_core::seal::{RECORD_FORMAT, Seal};
 use oncekey_core::{Answer, Record, Sent, State};
 
@@ -154,7 +154,9 @@ fn push_answer(out: &mut String, record: &Record, pieces: u32) {
     push_hex(out, &headers);
     write!(out, ", {pieces}, ").expect(EVERYTHING);
     push_hex(out, body);
-    write!(out, ", {}", expires.micros()).expect(EVERYTHING);
+    // What has expired for good waits for nothing but being forgotten.
+    let due = if not_kept == NotKept::Expired.code() { forget } else { expires };
+    write!(out, ", {}", due.micros()).expect(EVERYTHING);
 }
 
 /// Why writing to a string cannot fail.

@@ -52,12 +52,17 @@ pub enum Migrate {
 /// The statements that bring an empty database up to date, for people who apply them by hand.
 #[must_use]
 pub fn migration_sql() -> String {
+    migration_sql_of(PREFIX)
+}
+
+/// The same, for tables with another prefix.
+pub(super) fn migration_sql_of(prefix: &str) -> String {
     let mut sql = format!("{CREATE_LEDGER};\n");
     for migration in &MIGRATIONS {
         let Migration { version, name, statements, .. } = migration;
         sql.push_str(&format!("\n-- {version}: {name}\n{statements}{};\n", enter(migration)));
     }
-    sql.replace("{prefix}", PREFIX)
+    sql.replace("{prefix}", prefix)
 }
 
 /// Brings the tables up to date, one program at a time.
@@ -103,8 +108,8 @@ pub(super) async fn check(session: &mut Session, tables: &Tables) -> Result<i64,
     let newest = newest();
     if applied < newest {
         return Err(unsuitable(format!(
-            "the tables of oncekey have version {applied}, this version needs {newest}: let the \
-             store migrate, or apply `migration_sql()` by hand"
+            "the tables of oncekey have version {applied}, this version needs {newest}: run \
+             `oncekey store migrate`, or apply `migration_sql()` by hand"
         )));
     }
     Ok(applied)

@@ -28,7 +28,7 @@ use super::sql::{Sql, Statement};
 pub(super) struct Dialler {
     config: Config,
     tls: MakeRustlsConnect,
-    connect_timeout: Duration,
+    pub(super) connect_timeout: Duration,
     lock_timeout: Duration,
     /// Whether statements are prepared. Once it is found that this does not work, never again.
     is_plain: AtomicBool,
@@ -55,17 +55,24 @@ impl Dialler {
         let Url { mut config, tls } = Url::parse(&options.url)?;
         // Claims must be decided by the server that others write to, never by a standby.
         config.target_session_attrs(TargetSessionAttrs::ReadWrite);
-        config.connect_timeout(options.connect_timeout);
+        // What the URL says holds.
+        let connect_timeout =
+            config.get_connect_timeout().copied().unwrap_or(options.connect_timeout);
+        config.connect_timeout(connect_timeout);
         // A peer that is gone without a word is noticed even if nobody asks for a while.
-        config.keepalives_idle(Duration::from_secs(30));
-        config.tcp_user_timeout(Duration::from_secs(30));
+        if config.get_keepalives_idle() == Config::new().get_keepalives_idle() {
+            config.keepalives_idle(Duration::from_secs(30));
+        }
+        if config.get_tcp_user_timeout().is_none() {
+            config.tcp_user_timeout(Duration::from_secs(30));
+        }
         if config.get_application_name().is_none() {
             config.application_name("oncekey");
         }
         Ok(Self {
             config,
             tls,
-            connect_timeout: options.connect_timeout,
+            connect_timeout,
             lock_timeout: options.lock_timeout,
             is_plain: AtomicBool::new(options.prepared == Prepared::Off),
         })

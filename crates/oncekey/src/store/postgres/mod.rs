@@ -124,7 +124,7 @@ impl PostgresStore {
             queue,
             mixing: Mixing::Apart,
             patience: options.call_timeout,
-            connect: options.connect_timeout,
+            connect: dialler.connect_timeout,
             run: options.call_timeout,
         };
         let (readers, renewals) = (pool(options.readers), pool(1));

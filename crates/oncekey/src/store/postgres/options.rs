@@ -146,7 +146,7 @@ impl PostgresOptions {
     }
 
     /// A schema that needs no quoting cannot be misread, by us or by anybody.
-    fn check(&self) -> Result<(), StoreError> {
+    pub(in crate::store) fn check(&self) -> Result<(), StoreError> {
         let mut letters = self.schema.bytes();
         let is_plain =
             letters.next().is_some_and(|first| first.is_ascii_lowercase() || first == b'_')

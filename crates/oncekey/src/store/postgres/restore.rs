@@ -1,10 +1,9 @@
 //! Records that come from elsewhere, and which store this is.
 
-use oncekey_core::restore::{Lineage, Restored, supersedes};
+use oncekey_core::restore::{self, Lineage, Restored, supersedes};
 use oncekey_core::saved::NotKept;
 use oncekey_core::seal::{RECORD_FORMAT, Seal};
-use oncekey_core::store::{MAX_BODY, MAX_HEADERS, MAX_TEXT};
-use oncekey_core::{Answer, ErrorKind, Record, Sent, State, StoreError};
+use oncekey_core::{Answer, Record, Sent, State, StoreError};
 
 use super::PostgresStore;
 use super::error::{contested, unsuitable};
@@ -18,7 +17,7 @@ const ROUNDS: usize = 16;
 
 impl PostgresStore {
     pub(super) async fn restore_record(&self, record: &Record) -> Result<Restored, StoreError> {
-        check(record)?;
+        restore::check(record)?;
         let columns = Columns::of(record);
         for _ in 0..ROUNDS {
             let ids: Vec<&[u8]> = vec![record.id.as_bytes()];
@@ -28,13 +27,16 @@ impl PostgresStore {
                 return Ok(Restored::Kept);
             }
             let mut values = columns.values();
-            let seen =
-                rows.first().map(|row| Ok::<_, StoreError>((row::get(row, 3)?, row::get(row, 2)?)));
-            let seen: Option<(i64, i16)> = seen.transpose()?;
+            let seen = rows.first().map(|row| {
+                Ok::<_, StoreError>((row::get(row, 3)?, row::get(row, 2)?, row::get(row, 5)?))
+            });
+            let seen: Option<(i64, i16, i16)> = seen.transpose()?;
             let written = match &seen {
                 None => self.singles.ask(Effect::Writes, &self.sql.restore_new, &values).await?,
-                Some((fence, state)) => {
-                    values.extend([fence as &(dyn tokio_postgres::types::ToSql + Sync), state]);
+                Some((fence, state, sent)) => {
+                    let seen: [&(dyn tokio_postgres::types::ToSql + Sync); 3] =
+                        [fence, state, sent];
+                    values.extend(seen);
                     self.singles.ask(Effect::Writes, &self.sql.restore_over, &values).await?
                 }
             };
@@ -68,27 +70,6 @@ impl PostgresStore {
         let cluster = cluster.unwrap_or_else(|| "unknown".to_owned());
         Ok(Lineage::new(format!("postgres:{cluster}:{timeline}:{epoch}")))
     }
-}
-
-/// The limits of a claim and of a completion hold for a record, too.
-fn check(record: &Record) -> Result<(), StoreError> {
-    let origin = &record.origin;
-    let texts = [&origin.key, &origin.scope, &origin.route, &origin.request];
-    let is_large = match &record.state {
-        State::Done { answer: Answer::Kept(saved), .. } => {
-            saved.body.len() > MAX_BODY || saved.headers.encoded_len() > MAX_HEADERS
-        }
-        State::Done { .. }
-        | State::Running { .. }
-        | State::Unknown { .. }
-        | State::Parked { .. } => false,
-    };
-    if is_large || texts.iter().any(|text| text.as_bytes().len() > MAX_TEXT) {
-        let text =
-            "a text, the header lines or the body of the record are larger than a store takes";
-        return Err(StoreError::new(ErrorKind::Rejected, text));
-    }
-    Ok(())
 }
 
 /// A record as the columns of its row.

@@ -46,8 +46,8 @@ pub(super) async fn migrate(
     }
     if who == Migrations::Check {
         return Err(unsuitable(format!(
-            "the tables of oncekey in schema {schema} are missing or too old: apply \
-             `migration_sql()` to the database"
+            "the tables of oncekey in schema {schema} are missing or too old: run \
+             `oncekey store migrate`, or apply `migration_sql()` by hand"
         )));
     }
     let transaction = client.transaction().await.map_err(from_postgres)?;

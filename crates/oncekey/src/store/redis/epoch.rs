@@ -10,6 +10,7 @@ use redis::Value;
 
 use super::error::{Failure, Loss};
 use super::layout;
+use super::options::Missing;
 use super::place::shards;
 use super::reach::{Reach, Reply};
 use super::script::{Call, ROOT, SHARD};
@@ -29,11 +30,20 @@ struct Root {
     lives: Vec<String>,
 }
 
+/// What there was to wake up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Found {
+    /// A store, which may have been made a moment ago.
+    Store,
+    /// Nothing, and nothing was made.
+    Nothing,
+}
+
 impl Reach {
     /// Finds the present life of the store, or begins the first one. A crash half-way leaves a root
     /// that is not ready: whoever comes next goes on from there. A store that has lost something is
     /// found, too, and grants nothing: it must be open to be put right.
-    pub(super) async fn awake(&self) -> Result<(), Failure> {
+    pub(super) async fn awake(&self, missing: Missing) -> Result<Found, Failure> {
         let root = self.root().await?;
         match &root.epoch {
             Some(epoch) if root.is_ready => self.follow(epoch),
@@ -42,6 +52,8 @@ impl Reach {
                 // A root that is gone while shards are there was lost.
                 if self.marks().await?.iter().any(Option::is_some) {
                     self.guard.stop(Loss::Flushed);
+                } else if missing == Missing::Refuse {
+                    return Ok(Found::Nothing);
                 } else {
                     self.begin("").await?;
                 }
@@ -58,7 +70,7 @@ impl Reach {
                 Some(meta) => self.saw(shard, mark_in(&meta)),
             }
         }
-        Ok(())
+        Ok(Found::Store)
     }
 
     /// Ends the life that this process knows and begins the next one, or joins the one that another

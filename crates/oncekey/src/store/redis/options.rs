@@ -10,6 +10,7 @@ use redis::{ConnectionInfo, IntoConnectionInfo as _};
 
 use super::RedisStore;
 use super::confirm::{Confirmer, Rule};
+use super::epoch::Found;
 use super::health::announce;
 use super::life::Guard;
 use super::link::Patience;
@@ -38,6 +39,17 @@ pub struct RedisOptions {
     patience: Patience,
     confirm: Option<(Rule, Duration)>,
     accepted: Tier,
+    missing: Missing,
+}
+
+/// What to do if there is no store under the prefix.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Missing {
+    /// Make one.
+    #[default]
+    Make,
+    /// Say so, and write nothing: for whoever expects records in it.
+    Refuse,
 }
 
 impl fmt::Debug for RedisOptions {
@@ -60,6 +72,7 @@ impl RedisOptions {
             patience: Patience { connect: CONNECT, answer: ANSWER },
             confirm: None,
             accepted: Tier::Process,
+            missing: Missing::default(),
         }
     }
 
@@ -83,8 +96,25 @@ impl RedisOptions {
     }
 
     /// How long connecting and answering may take, instead of five seconds each.
-    pub fn timeouts(mut self, connect: Duration, answer: Duration) -> Self {
-        self.patience = Patience { connect, answer };
+    pub fn timeouts(self, connect: Duration, answer: Duration) -> Self {
+        self.connect_timeout(connect).answer_timeout(answer)
+    }
+
+    /// How long connecting may take.
+    pub fn connect_timeout(mut self, limit: Duration) -> Self {
+        self.patience.connect = limit;
+        self
+    }
+
+    /// How long an answer may take. After that nobody knows whether a call took effect.
+    pub fn answer_timeout(mut self, limit: Duration) -> Self {
+        self.patience.answer = limit;
+        self
+    }
+
+    /// What to do if there is no store under the prefix.
+    pub fn missing(mut self, missing: Missing) -> Self {
+        self.missing = missing;
         self
     }
 
@@ -137,7 +167,9 @@ impl RedisOptions {
                  set `appendfsync always` and do not wait",
             ));
         }
-        reach.awake().await?;
+        if reach.awake(self.missing).await? == Found::Nothing {
+            return Err(no_store());
+        }
         Ok(RedisStore {
             reach,
             confirmer: self.confirm.map(|(rule, within)| Confirmer::new(rule, within)),
@@ -179,6 +211,14 @@ impl RedisOptions {
         let info = first.as_str().into_connection_info().map_err(|_| bad_url())?;
         Ok((info, Layout::Cluster(nodes)))
     }
+}
+
+fn no_store() -> StoreError {
+    StoreError::new(
+        ErrorKind::Unavailable,
+        "there is no store under this prefix: check the server, the database and the prefix, or \
+         make one with `oncekey store migrate`",
+    )
 }
 
 /// Says what is expected and not what was given, which may hold a password.

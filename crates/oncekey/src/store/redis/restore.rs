@@ -1,6 +1,6 @@
 //! Writes records that were made elsewhere.
 
-use oncekey_core::{Record, Restored, State, StateKind, Timestamp};
+use oncekey_core::{Record, Restored, Sent, State, Timestamp};
 
 use super::error::Failure;
 use super::layout;
@@ -22,10 +22,11 @@ impl Reach {
             }
         };
         // As `supersedes` has it: no record ever goes back.
-        let progress = match record.state.kind() {
-            StateKind::Running => 0,
-            StateKind::Unknown | StateKind::Parked => 1,
-            StateKind::Done => 2,
+        let progress = match record.state {
+            State::Running { sent: Sent::No, .. } => 0,
+            State::Running { sent: Sent::Yes, .. } => 1,
+            State::Unknown { .. } | State::Parked { .. } => 2,
+            State::Done { .. } => 3,
         };
         let call = Call::new(&RESTORE, &keys)
             .arg(&record.id.as_bytes()[..])

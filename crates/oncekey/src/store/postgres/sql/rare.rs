@@ -90,16 +90,17 @@ pub(super) const RESTORE_NEW: &str = "
         $20, $21, $22, $23, $24, $25, $26, $3)
     ON CONFLICT (key_id) DO NOTHING RETURNING key_id";
 
-/// Over the record that was found, if it still has this fence and state.
+/// Over the record that was found, if it still has this fence, state and send mark: an owner that was
+/// found not to have sent may announce its send a moment later.
 pub(super) const RESTORE_OVER: &str = "
     UPDATE {records} SET state = $2, fence = $3, owner = $4, class = $5, sent = $6, at = $7,
         created = $8, fingerprint_version = $9, fingerprint = $10, seal = $11, places = $12,
         key = $13, scope = $14, route = $15, request = $16, expires = $17, forget = $18,
         due = $19, status = $20, not_kept = $21, outcome = $22, answer_seal = $23, headers = $24,
         body = $25, format = $26
-    WHERE key_id = $1 AND fence = $27 AND state = $28 RETURNING key_id";
+    WHERE key_id = $1 AND fence = $27 AND state = $28 AND sent = $29 RETURNING key_id";
 
-pub(super) const RECORD_OVER: [Type; 28] = {
+pub(super) const RECORD_OVER: [Type; 29] = {
     let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, v, w, x, y, z] = RECORD;
     [
         a,
@@ -129,6 +130,7 @@ pub(super) const RECORD_OVER: [Type; 28] = {
         y,
         z,
         Type::INT8,
+        Type::INT2,
         Type::INT2,
     ]
 };

@@ -5,7 +5,8 @@ local fence = tonumber(sub(ARGV[2], 68, 83))
 local found = redis.call('HGET', KEYS[1], 'r')
 if found then
   local state = sub(found, 101, 101)
-  local progress = state == DONE and 2 or state == RUNNING and 0 or 1
+  local running = sub(found, 100, 100) == NO and 0 or 1
+  local progress = state == DONE and 3 or state == RUNNING and running or 2
   local other = tonumber(sub(found, 68, 83))
   if other > fence or (other == fence and progress >= tonumber(ARGV[4])) then return {0} end
   redis.call('DEL', KEYS[1])
