@@ -102,45 +102,29 @@ impl Drop for DatabaseRig {
     }
 }
 
-oncekey_core::conformance!(
-    #[ignore = "needs MariaDB: run cargo xtask test"]
-    async || DatabaseRig::new().await
-);
-
-mod browse {
+mod on_one_server {
     use super::*;
+
+    oncekey_core::conformance!(
+        #[ignore = "needs MariaDB: run cargo xtask test"]
+        async || DatabaseRig::new().await
+    );
     oncekey_core::browse_conformance!(
         #[ignore = "needs MariaDB: run cargo xtask test"]
         async || DatabaseRig::new().await
     );
-}
-
-mod erase {
-    use super::*;
     oncekey_core::erase_conformance!(
         #[ignore = "needs MariaDB: run cargo xtask test"]
         async || DatabaseRig::new().await
     );
-}
-
-mod erase_browse {
-    use super::*;
     oncekey_core::erase_browse_conformance!(
         #[ignore = "needs MariaDB: run cargo xtask test"]
         async || DatabaseRig::new().await
     );
-}
-
-mod restore {
-    use super::*;
     oncekey_core::restore_conformance!(
         #[ignore = "needs MariaDB: run cargo xtask test"]
         async || DatabaseRig::new().await
     );
-}
-
-mod restore_browse {
-    use super::*;
     oncekey_core::restore_browse_conformance!(
         #[ignore = "needs MariaDB: run cargo xtask test"]
         async || DatabaseRig::new().await
