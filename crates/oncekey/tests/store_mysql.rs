@@ -97,8 +97,8 @@ impl Drop for DatabaseRig {
                 connect().await.query_drop(sql).await.expect("the database is dropped");
             });
         });
-        if dropped.join().is_err() {
-            eprintln!("the database {} was left behind", self.name);
+        if dropped.join().is_err() && !std::thread::panicking() {
+            panic!("the database of a rig was left behind");
         }
     }
 }

@@ -211,12 +211,10 @@ impl Reach {
         let mut command = redis::cmd("HGET");
         command.arg(self.names.record(id)).arg("r");
         let slot = self.names.slot(shard_of(id));
-        match self.servers.read(slot, &command).await? {
-            Value::BulkString(bytes) => {
-                Ok(layout::read_without_answer(id, &bytes).ok().map(|found| found.record))
-            }
-            _ => Ok(None),
-        }
+        let Value::BulkString(bytes) = self.servers.read(slot, &command).await? else {
+            return Ok(None);
+        };
+        Ok(layout::read_without_answer(id, &bytes).ok().map(|found| found.record))
     }
 }
 

@@ -174,11 +174,12 @@ impl Reach {
         let read = |shard| async move {
             let mut command = redis::cmd("GET");
             command.arg(self.names.mark(shard));
-            match self.servers.read(self.names.slot(shard), &command).await? {
-                Value::BulkString(meta) => Ok(Some(meta)),
-                Value::Nil => Ok(None),
-                _ => Err(Failure::Odd("a shard")),
+            let meta = self.servers.read(self.names.slot(shard), &command).await?;
+            if meta == Value::Nil {
+                return Ok(None);
             }
+            let Value::BulkString(meta) = meta else { return Err(Failure::Odd("a shard")) };
+            Ok(Some(meta))
         };
         try_join_all(shards().map(read)).await
     }

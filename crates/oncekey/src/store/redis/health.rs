@@ -122,12 +122,10 @@ async fn look_at(server: &Arc<Server>) -> Result<Look, Failure> {
     let skew = time.map(|time| skew(time, before, SystemClock.now()));
     // Services that run Redis for others often forbid CONFIG. Then nobody knows.
     let fsync = link.send(redis::cmd("CONFIG").arg("GET").arg("appendfsync")).await;
-    let fsync = fsync.ok().and_then(|value| match value {
-        Value::Array(parts) => match parts.as_slice() {
-            [_, Value::BulkString(value)] => String::from_utf8(value.clone()).ok(),
-            _ => None,
-        },
-        _ => None,
+    let fsync = fsync.ok().and_then(|value| {
+        let Value::Array(parts) = value else { return None };
+        let [_, Value::BulkString(value)] = parts.as_slice() else { return None };
+        String::from_utf8(value.clone()).ok()
     });
     Ok(Look { name: server.name.clone(), info, fsync, skew })
 }

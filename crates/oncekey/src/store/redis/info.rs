@@ -18,10 +18,12 @@ const WAITS_FOR_DISKS: (u32, u32) = (7, 2);
 
 impl Info {
     pub(super) fn of(value: &Value) -> Self {
-        let text = match value {
-            Value::BulkString(bytes) => String::from_utf8_lossy(bytes).into_owned(),
-            Value::VerbatimString { text, .. } => text.clone(),
-            _ => String::new(),
+        let text = if let Value::BulkString(bytes) = value {
+            String::from_utf8_lossy(bytes).into_owned()
+        } else if let Value::VerbatimString { text, .. } = value {
+            text.clone()
+        } else {
+            String::new()
         };
         let pair = |line: &str| {
             let (name, value) = line.trim_end().split_once(':')?;

@@ -268,11 +268,11 @@ impl Servers {
         if let Some(server) = self.all().into_iter().find(|server| server.name == name) {
             return Ok(server);
         }
-        let address = match self.access.info.addr().clone() {
-            ConnectionAddr::TcpTls { insecure, tls_params, .. } => {
-                ConnectionAddr::TcpTls { host: host.to_owned(), port, insecure, tls_params }
-            }
-            _ => ConnectionAddr::Tcp(host.to_owned(), port),
+        let (host, given) = (host.to_owned(), self.access.info.addr().clone());
+        let address = if let ConnectionAddr::TcpTls { insecure, tls_params, .. } = given {
+            ConnectionAddr::TcpTls { host, port, insecure, tls_params }
+        } else {
+            ConnectionAddr::Tcp(host, port)
         };
         Ok(Arc::new(self.new_server(self.access.info.clone().set_addr(address))?))
     }
@@ -310,12 +310,15 @@ fn read_range(range: &Value, asked: &str) -> Option<(u16, u16, String, u16)> {
         return None;
     };
     let [host, Value::Int(port), ..] = primary.as_slice() else { return None };
-    let host = match host {
-        Value::BulkString(bytes) if !bytes.is_empty() => String::from_utf8(bytes.clone()).ok()?,
-        Value::SimpleString(host) if !host.is_empty() => host.clone(),
-        // A node that does not know its own address is where it was asked.
-        _ => parse_address(asked)?.0,
+    let told = if let Value::BulkString(bytes) = host {
+        String::from_utf8(bytes.clone()).ok()?
+    } else if let Value::SimpleString(host) = host {
+        host.clone()
+    } else {
+        String::new()
     };
+    // A node that does not know its own address is where it was asked.
+    let host = if told.is_empty() { parse_address(asked)?.0 } else { told };
     Some((
         u16::try_from(*first).ok()?,
         u16::try_from(*last).ok()?,
