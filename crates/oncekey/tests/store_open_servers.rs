@@ -71,7 +71,7 @@ async fn a_store_is_made_or_expected_and_known_again() {
 async fn assert_replays(store: &Opened, id: &KeyId) {
     let again = claim(1, 2);
     assert_eq!(again.id, *id);
-    let claimed = store.claim(&again).await.unwrap();
+    let claimed = store.claim(&again).await.expect("an answer");
     assert!(matches!(claimed, Claimed::Lost { refusal: Refusal::Replay, .. }), "{claimed:?}");
 }
 

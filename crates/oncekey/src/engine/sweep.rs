@@ -41,9 +41,9 @@ pub struct Sweeper {
 
 /// How the policy of a route is found.
 #[derive(Clone)]
-struct Policies(Arc<FindPolicy>);
+struct Policies(Arc<Find>);
 
-type FindPolicy = dyn Fn(&str) -> Option<Arc<Policy>> + Send + Sync;
+type Find = dyn Fn(&str) -> Option<Arc<Policy>> + Send + Sync;
 
 /// What a sweep did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -263,10 +263,8 @@ async fn forward(door: TcpListener, target: Arc<AtomicU16>) {
 /// Waits until a replica has everything that there was when it was asked.
 async fn in_step(replica: &Server) {
     for _ in 0..200 {
-        let size: i64 = redis::cmd("DBSIZE")
-            .query_async(&mut replica.raw().await)
-            .await
-            .expect("the replica answers");
+        let size: i64 =
+            redis::cmd("DBSIZE").query_async(&mut replica.raw().await).await.expect("a size");
         if size > 257 {
             return;
         }

@@ -2,13 +2,15 @@
 
 use std::sync::Arc;
 
+use oncekey_core::health::{Finding, Skew, StoreHealth, Tier, Verdict};
+use oncekey_core::{Clock as _, ErrorKind, StoreError, Timestamp};
+use redis::Value;
+
 use super::error::Failure;
 use super::info::{self, Info};
 use super::reach::Reach;
 use super::servers::Server;
 use crate::clock::SystemClock;
-use oncekey_core::health::{Finding, Skew, StoreHealth, Tier, Verdict};
-use oncekey_core::{Clock as _, ErrorKind, StoreError, Timestamp};
 
 /// A clock that is off by more than this ends leases too early or too late by as much. Half a second
 /// is what a network and a badly kept clock make together.
@@ -121,8 +123,9 @@ async fn look_at(server: &Arc<Server>) -> Result<Look, Failure> {
     // Services that run Redis for others often forbid CONFIG. Then nobody knows.
     let fsync = link.send(redis::cmd("CONFIG").arg("GET").arg("appendfsync")).await;
     let fsync = fsync.ok().and_then(|value| {
-        let (_, setting): (String, String) = redis::from_redis_value(value).ok()?;
-        Some(setting)
+        let Value::Array(parts) = value else { return None };
+        let [_, Value::BulkString(value)] = parts.as_slice() else { return None };
+        String::from_utf8(value.clone()).ok()
     });
     Ok(Look { name: server.name.clone(), info, fsync, skew })
 }
@@ -225,8 +228,6 @@ impl Look {
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
-
-    use redis::Value;
 
     use super::*;
 

@@ -20,6 +20,8 @@ impl Info {
     pub(super) fn of(value: &Value) -> Self {
         let text = if let Value::BulkString(bytes) = value {
             String::from_utf8_lossy(bytes).into_owned()
+        } else if let Value::VerbatimString { text, .. } = value {
+            text.clone()
         } else {
             String::new()
         };

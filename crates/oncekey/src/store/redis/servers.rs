@@ -268,8 +268,8 @@ impl Servers {
         if let Some(server) = self.all().into_iter().find(|server| server.name == name) {
             return Ok(server);
         }
-        let (first, host) = (self.access.info.addr().clone(), host.to_owned());
-        let address = if let ConnectionAddr::TcpTls { insecure, tls_params, .. } = first {
+        let (host, given) = (host.to_owned(), self.access.info.addr().clone());
+        let address = if let ConnectionAddr::TcpTls { insecure, tls_params, .. } = given {
             ConnectionAddr::TcpTls { host, port, insecure, tls_params }
         } else {
             ConnectionAddr::Tcp(host, port)
@@ -310,14 +310,15 @@ fn read_range(range: &Value, asked: &str) -> Option<(u16, u16, String, u16)> {
         return None;
     };
     let [host, Value::Int(port), ..] = primary.as_slice() else { return None };
-    let host = if let Value::BulkString(bytes) = host
-        && !bytes.is_empty()
-    {
+    let told = if let Value::BulkString(bytes) = host {
         String::from_utf8(bytes.clone()).ok()?
+    } else if let Value::SimpleString(host) = host {
+        host.clone()
     } else {
-        // A node that does not know its own address is where it was asked.
-        parse_address(asked)?.0
+        String::new()
     };
+    // A node that does not know its own address is where it was asked.
+    let host = if told.is_empty() { parse_address(asked)?.0 } else { told };
     Some((
         u16::try_from(*first).ok()?,
         u16::try_from(*last).ok()?,
