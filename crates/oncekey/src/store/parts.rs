@@ -15,6 +15,18 @@ use oncekey_core::{
     Places, Record, Saved, Sent, State, StateKind, StoreError, Timestamp, Tombstone,
 };
 
+/// What an opening that failed midway comes to. Whatever it had made by then stays, and the next one
+/// goes on from there: so nobody needs to know how far it came.
+#[cfg(any(feature = "dynamodb", feature = "mysql", feature = "redis"))]
+pub(crate) fn of_opening(error: StoreError) -> StoreError {
+    match error.kind() {
+        ErrorKind::Ambiguous => {
+            StoreError::new(ErrorKind::Unavailable, error.to_string()).with_source(error)
+        }
+        _ => error,
+    }
+}
+
 /// Everything that is stored about a key. Numbers are as wide as the narrowest store has them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Parts<'p> {

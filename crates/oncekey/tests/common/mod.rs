@@ -5,6 +5,7 @@
 
 pub(crate) mod child;
 pub(crate) mod file;
+pub(crate) mod proxy;
 
 use std::io::Write as _;
 use std::time::Duration;

@@ -18,6 +18,7 @@ use super::error::{Place, unsuitable};
 use super::sight::{Lapse, Sight};
 use super::{DynamoStore, inspect, schema};
 use crate::clock::{SystemClock, SystemUptime, Uptime};
+use crate::store::parts::of_opening;
 
 /// How long one try of a call may take. A healthy table answers in milliseconds; a try that was
 /// lost should leave time for another before a lease of thirty seconds is in danger.
@@ -154,6 +155,10 @@ impl DynamoOptions {
     /// not be used; the message says what to change. [`Unavailable`](ErrorKind::Unavailable) if
     /// it cannot be reached.
     pub async fn open(self) -> Result<DynamoStore, StoreError> {
+        self.open_once().await.map_err(of_opening)
+    }
+
+    async fn open_once(self) -> Result<DynamoStore, StoreError> {
         let caller = self.connect().await?;
         let table = match (schema::describe(&caller).await?.0, self.missing) {
             // Somebody else is making it at this moment.

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use oncekey_core::health::{Finding, Skew, StoreHealth, Tier, Verdict};
-use oncekey_core::{Clock as _, StoreError, Timestamp};
+use oncekey_core::{Clock as _, ErrorKind, StoreError, Timestamp};
 
 use super::error::{Trouble, unsuitable};
 use super::session::Session;
@@ -66,6 +66,8 @@ pub(super) async fn inspect(
     findings.push(finding);
     findings.push(match schema::check(session, tables).await {
         Ok(version) => Finding::good("schema", format!("the tables have version {version}")),
+        // That says something about the way to the server, and nothing about its tables.
+        Err(error) if error.kind() == ErrorKind::Unavailable => return Err(error),
         Err(error) => Finding::refused("schema", error.to_string()),
     });
     let tier = if facts.is_durable() { Tier::Durable } else { Tier::Process };

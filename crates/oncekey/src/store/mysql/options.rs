@@ -17,6 +17,7 @@ use super::schema::{self, Migrate, PREFIX};
 use super::session::{Pool, Server};
 use super::sql::Tables;
 use crate::store::group::{Group, Limits, Mixing};
+use crate::store::parts::of_opening;
 
 /// How to open a store.
 #[must_use]
@@ -123,6 +124,10 @@ impl MysqlOptions {
     /// settings cannot keep the store's promises; the message says what to change.
     /// [`Unavailable`](oncekey_core::ErrorKind::Unavailable) if the server cannot be reached.
     pub async fn open(self) -> Result<MysqlStore, StoreError> {
+        self.open_once().await.map_err(of_opening)
+    }
+
+    async fn open_once(self) -> Result<MysqlStore, StoreError> {
         let tables = Tables::new(&self.prefix)?;
         let server = Server {
             options: self.parse()?,

@@ -42,7 +42,7 @@ impl PostgresStore {
             let changed = self
                 .singles
                 .ask(
-                    Effect::Harmless,
+                    Effect::Repeatable,
                     &self.sql.blank,
                     &[
                         &id.as_bytes().as_slice(),

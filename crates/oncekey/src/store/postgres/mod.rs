@@ -49,8 +49,8 @@ use oncekey_core::restore::{Lineage, Restore, Restored};
 use oncekey_core::store::Purged;
 use oncekey_core::wake::{Feed, Hub, Wake};
 use oncekey_core::{
-    Claim, Claimed, Completion, Erase, Erased, KeyId, Lease, Record, Renewal, Store, StoreError,
-    Timestamp, Write,
+    Claim, Claimed, Completion, Erase, Erased, ErrorKind, KeyId, Lease, Record, Renewal, Store,
+    StoreError, Timestamp, Write,
 };
 use quick_cache::sync::Cache;
 
@@ -58,6 +58,7 @@ pub use self::options::{Migrations, PostgresOptions, Prepared};
 
 use self::batch::{Batches, LeaseColumns, micros};
 use self::connect::Dialler;
+use self::error::ambiguous;
 use self::op::{Op, Reply};
 use self::pool::{Effect, Pool};
 use self::row::Found;
@@ -174,10 +175,18 @@ impl Store for PostgresStore {
             let columns = LeaseColumns::of(some.iter());
             let [ids, fences, owners] = columns.values();
             // Renewing twice is renewing once, a little later.
-            let rows = self
+            let renewed = self
                 .renewals
-                .ask(Effect::Harmless, &self.sql.renew, &[ids, fences, owners, &span])
-                .await?;
+                .ask(Effect::Repeatable, &self.sql.renew, &[ids, fences, owners, &span])
+                .await;
+            let rows = match renewed {
+                Ok(rows) => rows,
+                // Nothing has changed, except what was renewed before it.
+                Err(error) if !until.is_empty() && error.kind() == ErrorKind::Unavailable => {
+                    return Err(ambiguous(error));
+                }
+                Err(error) => return Err(error),
+            };
             for row in &rows {
                 let renewed: (&[u8], i64, &[u8]) =
                     (row::get(row, 0)?, row::get(row, 1)?, row::get(row, 2)?);

@@ -25,10 +25,20 @@ pub(super) struct Pool {
 /// Whether a statement may be repeated without a thought.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Effect {
-    /// It reads, or does what may be done twice: if it failed, it is tried again.
+    /// It reads: if it failed, it is tried again.
     Harmless,
+    /// It writes what may be written twice: if it failed, it is tried again. If that fails too,
+    /// nobody knows.
+    Repeatable,
     /// It writes: if it failed on the way, nobody knows.
     Writes,
+}
+
+/// Whether an earlier try of the same call may have taken effect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Doubt {
+    None,
+    Some,
 }
 
 #[derive(Debug, Default)]
@@ -41,6 +51,16 @@ struct Place {
 /// After a failed attempt to connect, whoever comes within this time hears the same. Else a hundred
 /// callers that wait for one place would each wait for an attempt of their own, one after the other.
 const FRESH_FAILURE: Duration = Duration::from_millis(250);
+
+impl Doubt {
+    /// The error as the caller must hear it.
+    fn told(self, error: StoreError) -> StoreError {
+        match self {
+            Self::None => error,
+            Self::Some => ambiguous(error),
+        }
+    }
+}
 
 impl Pool {
     pub(super) fn new(dialler: Arc<Dialler>, size: usize, call_timeout: Duration) -> Self {
@@ -56,9 +76,11 @@ impl Pool {
         values: &Values<'_>,
     ) -> Result<Vec<Row>, StoreError> {
         let mut tries = 0;
+        // Whether a try may have taken effect of which nobody heard.
+        let mut doubt = Doubt::None;
         loop {
             tries += 1;
-            let (place, line) = self.line().await?;
+            let (place, line) = self.line().await.map_err(|error| doubt.told(error))?;
             let ended = timeout(self.call_timeout, line.query(statement, values)).await;
             let (known, error) = match ended {
                 Ok(Ok(rows)) => return Ok(rows),
@@ -70,17 +92,21 @@ impl Pool {
                     self.discard(place, &line).await;
                     return Err(match effect {
                         Effect::Harmless => too_slow(ErrorKind::Unavailable),
-                        Effect::Writes => too_slow(ErrorKind::Ambiguous),
+                        Effect::Repeatable | Effect::Writes => too_slow(ErrorKind::Ambiguous),
                     });
                 }
             };
+            if known == Aftermath::Unknown && effect == Effect::Repeatable {
+                doubt = Doubt::Some;
+            }
             match (known, effect) {
-                (Aftermath::Refused, _) => return Err(error),
-                (Aftermath::Elsewhere, _) | (Aftermath::Unknown, Effect::Harmless) => {
+                (Aftermath::Refused, _) => return Err(doubt.told(error)),
+                (Aftermath::Elsewhere, _)
+                | (Aftermath::Unknown, Effect::Harmless | Effect::Repeatable) => {
                     self.discard(place, &line).await;
                     // Once more on a fresh connection: this one may have been closed long ago.
                     if tries > 1 {
-                        return Err(error);
+                        return Err(doubt.told(error));
                     }
                 }
                 (Aftermath::Unknown, Effect::Writes) => {

@@ -9,7 +9,10 @@ use crate::store::parts::Damage;
 #[derive(Clone, Debug, thiserror::Error)]
 pub(super) enum Failure {
     /// No connection could be made: nothing was sent.
-    #[error("the Redis server cannot be reached: check its address and that it runs")]
+    #[error(
+        "the Redis server cannot be reached: check its address, that it runs, and that it takes more \
+         connections (maxclients)"
+    )]
     Unreachable(#[source] RedisError),
     /// The connection broke, or no answer came in time, after something was sent.
     #[error("the connection to the Redis server broke, or no answer came in time")]
@@ -87,6 +90,20 @@ impl Failure {
             | Self::Record(_)
             | Self::Odd(_)
             | Self::Unconfirmed { .. } => None,
+        }
+    }
+}
+
+impl Failure {
+    /// What it means for somebody who only reads: whatever became of the question, nothing has
+    /// changed.
+    pub(super) fn of_read(self) -> StoreError {
+        let text = self.to_string();
+        match self {
+            Self::Broken(error) => {
+                StoreError::new(ErrorKind::Unavailable, text).with_source(error)
+            }
+            other => other.into(),
         }
     }
 }

@@ -59,6 +59,7 @@ use oncekey_core::{
 pub use self::options::{Missing, RedisOptions};
 
 use self::confirm::Confirmer;
+use self::error::Failure;
 use self::place::shard_of;
 use self::reach::Reach;
 use self::verbs::Completed;
@@ -143,7 +144,7 @@ impl Store for RedisStore {
     }
 
     async fn get(&self, id: &KeyId) -> Result<Option<Record>, StoreError> {
-        Ok(self.reach.get(id).await?)
+        self.reach.get(id).await.map_err(Failure::of_read)
     }
 
     async fn purge(&self, limit: usize) -> Result<Purged, StoreError> {
@@ -155,15 +156,15 @@ impl Store for RedisStore {
 impl Browse for RedisStore {
     async fn list(&self, filter: &Filter, page: &Page) -> Result<Listing, StoreError> {
         browse::check_cursor(page)?;
-        Ok(self.reach.list(filter, page).await?)
+        self.reach.list(filter, page).await.map_err(Failure::of_read)
     }
 
     async fn count(&self, filter: &Filter, cap: usize) -> Result<Count, StoreError> {
-        Ok(self.reach.count(filter, cap).await?)
+        self.reach.count(filter, cap).await.map_err(Failure::of_read)
     }
 
     async fn find(&self, key: &Text, limit: usize) -> Result<Vec<Summary>, StoreError> {
-        Ok(self.reach.find_key(key, limit).await?)
+        self.reach.find_key(key, limit).await.map_err(Failure::of_read)
     }
 }
 

@@ -18,6 +18,7 @@ use super::place::Names;
 use super::reach::Reach;
 use super::servers::{Access, Layout, Servers, parse_address};
 use super::watch::Watcher;
+use crate::store::parts::of_opening;
 
 /// How long a connection may take: a server that needs longer is as good as down.
 const CONNECT: Duration = Duration::from_secs(5);
@@ -148,6 +149,10 @@ impl RedisOptions {
     /// [`Unsuitable`](ErrorKind::Unsuitable) if the servers cannot keep the store's promises; the
     /// message says what to change. [`Unavailable`](ErrorKind::Unavailable) if they cannot be reached.
     pub async fn open(self) -> Result<RedisStore, StoreError> {
+        self.open_once().await.map_err(of_opening)
+    }
+
+    async fn open_once(self) -> Result<RedisStore, StoreError> {
         let names = Names::new(&self.prefix)?;
         let (info, layout) = self.target()?;
         let within = self.confirm.map_or(Duration::ZERO, |(_, within)| within);

@@ -1,0 +1,119 @@
+//! Questions or answers that are lost without a word, and answers that come too late. F14, F20, I5.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use oncekey::core::{Claimed, Store as _};
+
+use crate::common::claim;
+use crate::common::proxy::{Fault, Proxy, Way};
+use crate::place::{Kind, Manner, Place};
+use crate::verbs::{Case, End, Verb, within};
+
+/// Longer than a busy machine needs, and short enough to wait for it dozens of times.
+const PATIENCE: Duration = Duration::from_millis(700);
+
+/// A connection, a question, a rollback and a connection again, or four tries with pauses; with as
+/// much again for a busy machine.
+const LIMIT: Duration = Duration::from_millis(8 * 700 + 2_000);
+
+const MANNER: Manner = Manner { patience: PATIENCE, connections: 1 };
+
+/// Each verb meets a way that swallows everything: the call ends in bounded time, nobody is told
+/// anything wrong, and once the way is healthy the owner is recognised.
+async fn silence(kind: Kind, verb: Verb, way: Way) {
+    let place = Place::on_shared(kind).await;
+    let calm = place.open_calmly().await;
+    let proxy = Proxy::start(place.port()).await;
+    let store = place.open(proxy.port(), MANNER).await.expect("the store opens");
+    for round in 0..3 {
+        let warm = Case::prepare(verb, 100 + round, &calm).await;
+        warm.ask_patiently(&store).await;
+        let case = Case::prepare(verb, round, &calm).await;
+        proxy.set(Fault::Lose(way));
+        let what = format!("{kind:?} {verb:?} without any bytes {way:?}");
+        let said = within(LIMIT, &what, case.ask(&store)).await;
+        assert!(said.is_err(), "{what}: nobody can have answered");
+        proxy.heal();
+        let end = case.settle(said, &store, &calm).await;
+        match way {
+            Way::Up => assert_ne!(end, End::AmbiguousDone, "{what}: it never arrived"),
+            Way::Down => assert_eq!(end, End::AmbiguousDone, "{what}: it had arrived"),
+        }
+    }
+    drop((store, calm));
+    place.clean().await;
+}
+
+/// Answers come after everybody has given up. The next question must not take them for its own.
+async fn lateness(kind: Kind) {
+    let place = Place::on_shared(kind).await;
+    let calm = place.open_calmly().await;
+    let proxy = Proxy::start(place.port()).await;
+    let store = place.open(proxy.port(), MANNER).await.expect("the store opens");
+    for round in 0..4 {
+        let [slow, next] = [2 * round, 2 * round + 1].map(|key| claim(key, key));
+        let warm = Case::prepare(Verb::Claim, 100 + round, &calm).await;
+        warm.ask_patiently(&store).await;
+        proxy.set(Fault::Delay(Way::Down, PATIENCE + PATIENCE / 2));
+        let what = format!("{kind:?} with late answers");
+        let late = within(LIMIT, &what, store.claim(&slow)).await;
+        assert!(late.is_err(), "{what}: {late:?}");
+        proxy.heal();
+        // While the late answer is under way, and after it has come.
+        for _ in 0..12 {
+            match store.claim(&next).await {
+                Ok(Claimed::Won { lease, .. }) => {
+                    assert_eq!((lease.id, lease.owner), (next.id, next.owner), "{what}");
+                }
+                Ok(Claimed::Lost { refusal, .. }) => panic!("{what}: {refusal:?}"),
+                Err(_) => {}
+            }
+            match store.get(&next.id).await {
+                Ok(Some(record)) => assert_eq!((record.id, record.owner), (next.id, next.owner)),
+                Ok(None) | Err(_) => {}
+            }
+            tokio::time::sleep(PATIENCE / 6).await;
+        }
+        for claim in [slow, next] {
+            let Claimed::Won { lease, .. } = store.claim(&claim).await.expect("a healthy way")
+            else {
+                panic!("{what}: an owner that asks again is recognised");
+            };
+            let record = calm.get(&claim.id).await.expect("a healthy way").expect("it stands");
+            assert!(record.is_held_by(&lease), "{what}: {record:?} {lease:?}");
+        }
+    }
+    drop((store, calm));
+    place.clean().await;
+}
+
+async fn all(kind: Kind) {
+    let pairs = Verb::ALL.into_iter().flat_map(|verb| Way::BOTH.map(|way| (verb, way)));
+    let silences = join_all(pairs.map(|(verb, way)| silence(kind, verb, way)));
+    tokio::join!(silences, lateness(kind));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+#[ignore = "needs PostgreSQL: run cargo xtask test"]
+async fn postgres_calls_end_although_nobody_answers() {
+    all(Kind::Postgres).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+#[ignore = "needs MariaDB: run cargo xtask test"]
+async fn mariadb_calls_end_although_nobody_answers() {
+    all(Kind::MariaDb).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+#[ignore = "needs Redis: run cargo xtask test"]
+async fn redis_calls_end_although_nobody_answers() {
+    all(Kind::Redis).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 3)]
+#[ignore = "needs DynamoDB: run cargo xtask test"]
+async fn dynamodb_calls_end_although_nobody_answers() {
+    all(Kind::DynamoDb).await;
+}
