@@ -10,6 +10,7 @@ mod opened;
     feature = "redis",
     feature = "sqlite"
 ))]
+#[allow(dead_code, reason = "no store uses all of it, and any may be left out")]
 mod parts;
 #[allow(dead_code, reason = "what only some stores need is unused when they are left out")]
 mod url;

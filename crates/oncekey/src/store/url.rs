@@ -293,6 +293,43 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_driver_gets_its_settings_as_they_were_written() {
+        let url = "mariadb://u:p%40@h:1,i/d?a=1&verify=%2fx%26y&b=2&raw";
+        let mut address = Address::parse(url).unwrap();
+        for (name, value) in [("a", "1"), ("b", "2")] {
+            assert_eq!(address.settings.take(name).unwrap().as_deref(), Some(value));
+        }
+        let passed = address.for_driver("mysql", &["a", "b"], &["verify", "raw"]).unwrap();
+        assert_eq!(passed, "mysql://u:p%40@h:1,i/d?verify=%2fx%26y&raw");
+        let bare = Address::parse("redis://h").unwrap().for_driver("redis", &[], &[]).unwrap();
+        assert_eq!(bare, "redis://h");
+        let error = Address::parse(url).unwrap().for_driver("mysql", &["a"], &["raw"]);
+        let error = error.unwrap_err().to_string();
+        assert!(error.contains("it has a; its driver has raw"), "{error}");
+    }
+
+    #[test]
+    fn spans_and_words_are_read_or_refused() {
+        let span = |text: &str| {
+            let url = format!("redis://h?t={text}");
+            Address::parse(&url).unwrap().settings.take_span("t").map_err(|error| error.to_string())
+        };
+        assert_eq!(span("1500ms"), Ok(Some(Duration::from_millis(1_500))));
+        assert_eq!(span("2s"), Ok(Some(Duration::from_secs(2))));
+        assert_eq!(span("86400"), Ok(Some(DAY)));
+        for wrong in
+            ["", "s", "ms", "0", "0ms", "-1s", "1.5s", "1m", "86401", "99999999999999999999"]
+        {
+            assert!(span(wrong).is_err_and(|error| error.contains("`t`")), "{wrong}");
+        }
+        let mut address = Address::parse("redis://h?w=b&v=c").unwrap();
+        assert_eq!(address.settings.take_word("w", &[("a", 1), ("b", 2)]).unwrap(), Some(2));
+        assert_eq!(address.settings.take_word("none", &[("a", 1)]).unwrap(), None);
+        let error = address.settings.take_word("v", &[("a", 1), ("b", 2)]).unwrap_err();
+        assert!(error.to_string().ends_with("`v` is `a` or `b`"), "{error}");
+    }
+
     /// I52: whatever is wrong with a URL, its password is not in the error.
     #[test]
     fn no_error_and_no_display_shows_a_password() {
@@ -320,6 +357,7 @@ mod tests {
             assert!(!shown(url).to_lowercase().contains("hunter2"), "{url}: {}", shown(url));
         }
         assert_eq!(shown("postgres://u:p@host:5432/db?x=1"), "postgres://host:5432/db");
+        assert_eq!(shown("redis+cluster://u:p@a:1,b:2?x=1"), "redis+cluster://a:1,b:2");
         assert_eq!(shown("sqlite:///a@b.db?placement=own"), "sqlite:///a@b.db");
     }
 }
