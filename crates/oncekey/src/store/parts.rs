@@ -19,12 +19,10 @@ use oncekey_core::{
 /// goes on from there: so nobody needs to know how far it came.
 #[cfg(any(feature = "dynamodb", feature = "mysql", feature = "redis"))]
 pub(crate) fn of_opening(error: StoreError) -> StoreError {
-    match error.kind() {
-        ErrorKind::Ambiguous => {
-            StoreError::new(ErrorKind::Unavailable, error.to_string()).with_source(error)
-        }
-        _ => error,
+    if error.kind() == ErrorKind::Ambiguous {
+        return StoreError::new(ErrorKind::Unavailable, error.to_string()).with_source(error);
     }
+    error
 }
 
 /// Everything that is stored about a key. Numbers are as wide as the narrowest store has them.

@@ -215,7 +215,9 @@ impl Shared {
         let passed = state.passed[way.index()];
         let (count, fate) = match state.fault {
             Fault::Lose(lost) if lost == way => return Fate::Lost,
-            Fault::Cut { way: cut, after, how, then } if cut == way && passed + bytes.len() >= after => {
+            Fault::Cut { way: cut, after, how, then }
+                if cut == way && passed + bytes.len() >= after =>
+            {
                 state.fault = match then {
                     Then::Heal => Fault::Nothing,
                     Then::Refuse => Fault::Refuse,
@@ -293,12 +295,7 @@ async fn connection(mut client: TcpStream, target: u16, shared: Arc<Shared>) {
 }
 
 /// Passes bytes on until the connection ends, and says how.
-async fn pump(
-    way: Way,
-    from: &mut ReadHalf<'_>,
-    to: &mut WriteHalf<'_>,
-    shared: &Shared,
-) -> How {
+async fn pump(way: Way, from: &mut ReadHalf<'_>, to: &mut WriteHalf<'_>, shared: &Shared) -> How {
     let mut buffer = vec![0; 64 * 1024];
     let mut has_lost = false;
     loop {
@@ -339,4 +336,5 @@ fn close(stream: TcpStream, how: How) {
         // A connection that is gone already cannot be reset.
         drop(stream.set_zero_linger());
     }
+    drop(stream);
 }

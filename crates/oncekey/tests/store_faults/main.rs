@@ -1,5 +1,6 @@
 //! What the stores make of broken ways to their servers, of servers that die, and of crowds.
 //!
+//! - `way`: the proxy that breaks the ways does what it says.
 //! - `cuts`: the connection ends at every byte of every question and answer.
 //! - `silence`: questions or answers are lost, or come late.
 //! - `kills`: `kill -9` of the server under load, and in the middle of a claim.
@@ -29,3 +30,4 @@ mod place;
 mod server;
 mod silence;
 mod verbs;
+mod way;

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use oncekey::core::{Claimed, Store as _};
+use oncekey::core::{Claimed, ErrorKind, Store as _};
 
-use crate::common::claim;
 use crate::common::proxy::{Fault, Proxy, Way};
+use crate::common::{claim, key_id};
 use crate::place::{Kind, Manner, Place};
 use crate::verbs::{Case, End, Verb, within};
 
@@ -34,6 +34,9 @@ async fn silence(kind: Kind, verb: Verb, way: Way) {
         let what = format!("{kind:?} {verb:?} without any bytes {way:?}");
         let said = within(LIMIT, &what, case.ask(&store)).await;
         assert!(said.is_err(), "{what}: nobody can have answered");
+        let read = within(LIMIT, &what, store.get(&key_id(round))).await;
+        let error = read.expect_err("nobody can have answered");
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{what}: a read changes nothing: {error}");
         proxy.heal();
         let end = case.settle(said, &store, &calm).await;
         match way {
@@ -69,9 +72,8 @@ async fn lateness(kind: Kind) {
                 Ok(Claimed::Lost { refusal, .. }) => panic!("{what}: {refusal:?}"),
                 Err(_) => {}
             }
-            match store.get(&next.id).await {
-                Ok(Some(record)) => assert_eq!((record.id, record.owner), (next.id, next.owner)),
-                Ok(None) | Err(_) => {}
+            if let Ok(Some(record)) = store.get(&next.id).await {
+                assert_eq!((record.id, record.owner), (next.id, next.owner), "{what}");
             }
             tokio::time::sleep(PATIENCE / 6).await;
         }

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use oncekey::core::{
-    Claim, Claimed, Completion, ErrorKind, Lease, Refusal, Renewal, Sent, State, Store,
-    StoreError, Write,
+    Claim, Claimed, Completion, ErrorKind, Lease, Refusal, Renewal, Sent, State, Store, StoreError,
+    Write,
 };
 use tokio::time::Instant;
 
@@ -56,8 +56,9 @@ pub(crate) enum End {
 /// it did. Only what was said to have changed nothing is waited for.
 const LATE: Duration = Duration::from_millis(20);
 
-/// How often somebody asks again: a second connection may be broken too, and then there are none.
-const TRIES: usize = 6;
+/// How often somebody asks again. A second connection may be broken too; and for a quarter of a
+/// second after no connection could be opened, the PostgreSQL store does not try.
+const TRIES: usize = 40;
 
 impl Verb {
     pub(crate) const ALL: [Self; 6] =

@@ -99,12 +99,10 @@ impl Failure {
     /// changed.
     pub(super) fn of_read(self) -> StoreError {
         let text = self.to_string();
-        match self {
-            Self::Broken(error) => {
-                StoreError::new(ErrorKind::Unavailable, text).with_source(error)
-            }
-            other => other.into(),
+        if let Self::Broken(error) = self {
+            return StoreError::new(ErrorKind::Unavailable, text).with_source(error);
         }
+        self.into()
     }
 }
 
