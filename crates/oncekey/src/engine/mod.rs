@@ -30,11 +30,14 @@ mod redact;
 mod reply;
 mod request_id;
 mod resolve;
+mod ring;
 mod run;
+mod sentry;
 mod shutdown;
 mod spawn;
 mod suspicion;
 mod sweep;
+mod together;
 mod vault;
 mod wait;
 mod within;
@@ -45,7 +48,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use oncekey_core::policy::InFlight;
-use oncekey_core::{Clock, Key, KeyId, Pepper, Scope, Store};
+use oncekey_core::{Clock, Key, KeyId, Pepper, Scope, Store, Timestamp};
 use tokio::sync::oneshot;
 
 use self::backlog::Backlog;
@@ -56,6 +59,7 @@ use self::gate::Gate;
 use self::health::Health;
 use self::heart::Heart;
 use self::lead::Leader;
+use self::sentry::Sentry;
 use self::suspicion::Suspicion;
 use self::vault::Vault;
 use self::wait::Waits;
@@ -72,6 +76,7 @@ pub use self::look::Looked;
 pub use self::reply::{Ran, Recorded, Refused, Replayed, Reply, Source, Unavailable};
 pub use self::request_id::RequestId;
 pub use self::resolve::{Doubt, Happened, Probe, Resolution, Resolved};
+pub use self::ring::RingError;
 pub use self::run::{Failure, Made, MadeBy, RunError, Runner};
 pub use self::shutdown::Drained;
 pub use self::spawn::{Spawn, TokioSpawn};
@@ -101,6 +106,7 @@ struct Shared {
     finished: Finished,
     vault: Vault,
     backlog: Option<Arc<Backlog>>,
+    sentry: Option<Arc<Sentry>>,
     probe: Option<Arc<dyn Probe>>,
     patience: Duration,
 }
@@ -250,6 +256,13 @@ impl Engine {
 }
 
 impl Shared {
+    /// What the store's clock shows, as far as we have seen it. Before the first answer ours stands
+    /// in for it.
+    fn store_now(&self) -> Timestamp {
+        let seen = self.suspicion.store_time(self.uptime.elapsed());
+        seen.unwrap_or_else(|| self.clock.now())
+    }
+
     /// Answers from what was read a moment ago.
     fn answer_from_memory<T>(&self, call: &Call, id: &KeyId, now: Duration) -> Option<Reply<T>> {
         let entry = self.finished.find(id, now, self.suspicion.steps())?;
@@ -309,6 +322,9 @@ impl Drop for Shared {
         self.heart.end();
         if let Some(backlog) = &self.backlog {
             backlog.end();
+        }
+        if let Some(sentry) = &self.sentry {
+            sentry.end();
         }
     }
 }

@@ -126,6 +126,10 @@ impl Restore for Opened {
     async fn lineage(&self) -> Result<Lineage, StoreError> {
         self.store.lineage().await
     }
+
+    async fn adopt(&self) -> Result<(), StoreError> {
+        self.store.adopt().await
+    }
 }
 
 #[async_trait]

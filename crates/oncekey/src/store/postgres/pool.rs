@@ -11,6 +11,7 @@ use tokio_postgres::Row;
 
 use super::connect::{Dialler, Line, Values};
 use super::error::{Aftermath, aftermath, ambiguous, from_postgres, too_slow};
+use super::life::{Grants, moved};
 use super::sql::Statement;
 
 /// Connections that are opened when they are needed and opened again when they are lost.
@@ -29,6 +30,8 @@ pub(super) enum Effect {
     Harmless,
     /// It writes: if it failed on the way, nobody knows.
     Writes,
+    /// It writes, and may give a key to somebody: not on a server that may have lost its owner.
+    Grants,
 }
 
 #[derive(Debug, Default)]
@@ -59,6 +62,16 @@ impl Pool {
         loop {
             tries += 1;
             let (place, line) = self.line().await?;
+            if effect == Effect::Grants {
+                match self.dialler.guard.grants(&line.life) {
+                    Grants::Allowed => {}
+                    Grants::Outdated if tries == 1 => {
+                        self.discard(place, &line).await;
+                        continue;
+                    }
+                    Grants::Outdated | Grants::Stopped => return Err(moved()),
+                }
+            }
             let ended = timeout(self.call_timeout, line.query(statement, values)).await;
             let (known, error) = match ended {
                 Ok(Ok(rows)) => return Ok(rows),
@@ -70,7 +83,7 @@ impl Pool {
                     self.discard(place, &line).await;
                     return Err(match effect {
                         Effect::Harmless => too_slow(ErrorKind::Unavailable),
-                        Effect::Writes => too_slow(ErrorKind::Ambiguous),
+                        Effect::Writes | Effect::Grants => too_slow(ErrorKind::Ambiguous),
                     });
                 }
             };
@@ -83,7 +96,7 @@ impl Pool {
                         return Err(error);
                     }
                 }
-                (Aftermath::Unknown, Effect::Writes) => {
+                (Aftermath::Unknown, Effect::Writes | Effect::Grants) => {
                     self.discard(place, &line).await;
                     return Err(ambiguous(error));
                 }
@@ -97,6 +110,7 @@ impl Pool {
         let mut place = self.places[number].lock().await;
         if let Some(line) = &place.line
             && !line.client.is_closed()
+            && !self.dialler.guard.is_outdated(&line.life)
         {
             return Ok((number, Arc::clone(line)));
         }

@@ -4,7 +4,7 @@
 //! every promise of a store, and what it acknowledged survives what its settings say
 //! ([`StoreHealth`](oncekey_core::StoreHealth) tells). A failover may lose the last writes. That
 //! cannot be prevented from here; it is noticed, and then no key is granted until somebody has
-//! seen to it: see [`RedisStore::adopt`].
+//! seen to it: see [`Restore::adopt`].
 //!
 //! - One script per verb, one round trip, decided and written in one step by the server's clock.
 //! - Everything that belongs to a key is in one slot: see `place.rs`.
@@ -79,21 +79,6 @@ impl RedisStore {
     /// As [`RedisOptions::open`].
     pub async fn open(url: &str) -> Result<Self, StoreError> {
         RedisOptions::new(url).open().await
-    }
-
-    /// Accepts the store as it is now, after it lost its data or failed over, and grants keys again.
-    ///
-    /// To be called when everything that is still known of the lost records has been written back
-    /// with [`Restore::restore`], and when nobody who held a lease before can still be sending. Until
-    /// then no process grants a key; each process that was running before must call it for itself.
-    /// Fences go on rising.
-    ///
-    /// A crash half-way leaves a store that grants nothing: call it again.
-    ///
-    /// # Errors
-    /// As for every write. After any error, call it again.
-    pub async fn adopt(&self) -> Result<(), StoreError> {
-        Ok(self.reach.adopt().await?)
     }
 
     /// A write took effect on the primary: waits until it has where the options say.
@@ -204,7 +189,7 @@ impl Inspect for RedisStore {
     }
 }
 
-/// Works on a store that has lost its data, too: see [`RedisStore::adopt`].
+/// Works on a store that has lost its data, too: see [`Restore::adopt`].
 #[async_trait]
 impl Restore for RedisStore {
     async fn restore(&self, record: &Record) -> Result<Restored, StoreError> {
@@ -213,5 +198,20 @@ impl Restore for RedisStore {
 
     async fn lineage(&self) -> Result<Lineage, StoreError> {
         Ok(self.reach.lineage().await?)
+    }
+
+    /// Accepts the store as it is now, after it lost its data or failed over, and grants keys again.
+    ///
+    /// To be called when everything that is still known of the lost records has been written back
+    /// with [`Restore::restore`], and when nobody who held a lease before can still be sending. Until
+    /// then no process grants a key; each process that was running before must call it for itself.
+    /// Fences go on rising.
+    ///
+    /// A crash half-way leaves a store that grants nothing: call it again.
+    ///
+    /// # Errors
+    /// As for every write. After any error, call it again.
+    async fn adopt(&self) -> Result<(), StoreError> {
+        Ok(self.reach.adopt().await?)
     }
 }
