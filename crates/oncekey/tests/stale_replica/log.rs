@@ -28,8 +28,9 @@ struct Text(String);
 
 impl Visit for Text {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        if field.name() == "message" {
-            self.0 = format!("{value:?}");
+        match field.name() {
+            "message" => self.0.insert_str(0, &format!("{value:?}")),
+            name => self.0.push_str(&format!(" {name}={value:?}")),
         }
     }
 }
@@ -50,6 +51,9 @@ impl Subscriber for Log {
     fn event(&self, event: &Event<'_>) {
         let mut text = Text(String::new());
         event.record(&mut text);
+        if std::env::var_os("ONCEKEY_STALE_LOG").is_some() {
+            eprintln!("{} {}", event.metadata().level(), text.0);
+        }
         LINES.get().unwrap().lock().unwrap().push(text.0);
     }
 

@@ -1,7 +1,12 @@
 //! Redis with a replica.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use oncekey::core::{
+    Claim, Claimed, Class, ErrorKind, Fingerprint, KeyId, Origin, Owner, Places, Restore as _, Sent,
+    Store as _,
+};
 use oncekey::store::redis::RedisOptions;
 use tempfile::TempDir;
 
@@ -109,4 +114,41 @@ async fn a_stale_redis_replica_is_noticed_and_healed() {
     let url = format!("redis://127.0.0.1:{}/", servers.front.port);
     let store = RedisOptions::new(&url).open().await.unwrap();
     tell("Redis", Arc::new(store), &mut servers).await;
+}
+
+/// A replica that was cut off before the store was adopted is in a life that this process has left. To
+/// join it would mean to go on with marks that are behind for ever.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs Redis: run cargo xtask test"]
+async fn a_replica_from_before_the_last_adoption_begins_a_life_of_its_own() {
+    let mut servers = Servers::start().await;
+    let url = format!("redis://127.0.0.1:{}/", servers.front.port);
+    let store = RedisOptions::new(&url).open().await.unwrap();
+    servers.add_replica().await;
+    servers.cut_off().await;
+    let left = store.lineage().await.unwrap();
+    store.adopt().await.unwrap();
+    let claim = |key: u8| Claim {
+        id: KeyId::from_bytes([key; 32]),
+        owner: Owner::from_bytes([key; 16]),
+        fingerprint: Fingerprint::from_parts(1, [1; 32]),
+        class: Class::Once,
+        lease: Duration::from_secs(30),
+        grace: Duration::from_secs(2),
+        sent: Sent::No,
+        origin: Origin::default(),
+        places: Places::default(),
+    };
+    let Claimed::Won { lease, .. } = store.claim(&claim(1)).await.unwrap() else { panic!("new") };
+    servers.fail_over().await;
+    until("the failover is noticed", async || {
+        store.claim(&claim(1)).await.is_err_and(|error| error.kind() == ErrorKind::Unsuitable)
+    })
+    .await;
+    store.adopt().await.unwrap();
+    assert_ne!(store.lineage().await.unwrap(), left, "nobody goes back into a life that was left");
+    let Claimed::Won { lease: again, .. } = store.claim(&claim(1)).await.unwrap() else {
+        panic!("the replica did not have it")
+    };
+    assert!(again.fence > lease.fence, "fences rise across lives");
 }

@@ -105,6 +105,8 @@ impl Sentry {
             for (canary, found) in some.iter().zip(together(reads).await) {
                 let found = match found {
                     Ok(found) => found,
+                    // A store that knows that it has lost something says so about what it lacks.
+                    Err(error) if error.kind() == ErrorKind::Unsuitable => None,
                     // That a record is damaged is another matter, and says nothing about its age.
                     Err(error) if error.kind() == ErrorKind::Corrupt => continue,
                     Err(error) => return Err(error),
