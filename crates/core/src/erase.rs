@@ -184,7 +184,8 @@ mod tests {
                 | NotKept::Streamed
                 | NotKept::Upgraded
                 | NotKept::StatusOnly
-                | NotKept::Erased => NotKept::Erased,
+                | NotKept::Erased
+                | NotKept::Lost => NotKept::Erased,
             };
             let State::Done { answer, .. } = found.state else { panic!("it was done") };
             assert_eq!(answer, tombstone(Some(500), expected));

@@ -29,9 +29,13 @@ pub trait Restore: Store {
 
     /// Which store this is, and which life of it. As long as nobody restored a backup, promoted a
     /// replica or emptied it, the answer stays the same.
+    ///
+    /// Whoever asks relies on the answer. So from the first question on, a store that can tell
+    /// grants nothing in another life before [`adopt`](Self::adopt).
     async fn lineage(&self) -> Result<Lineage, StoreError>;
 
-    /// Accepts the life that the store is in now.
+    /// Accepts the life that the store is in now, or, if the store remembers it, the one that
+    /// [`lineage`](Self::lineage) told last: a further one that nobody has looked at is not accepted.
     ///
     /// A store that notices that it has begun another life grants nothing until somebody has seen to
     /// what was lost and calls this. A store that cannot notice by itself has nothing to accept.

@@ -53,6 +53,9 @@ pub enum NotKept {
     Erased,
     /// Its retention is over.
     Expired,
+    /// The store lost it, as in a failover to a stale replica. That the work was done was known
+    /// elsewhere.
+    Lost,
 }
 
 /// Header lines as they were on the wire: bytes, in order, repetitions kept.
@@ -122,13 +125,14 @@ impl Answer {
 
 impl NotKept {
     /// All of them.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::TooLarge,
         Self::Streamed,
         Self::Upgraded,
         Self::StatusOnly,
         Self::Erased,
         Self::Expired,
+        Self::Lost,
     ];
 
     /// The word for it in logs, metrics, JSON and SQL.
@@ -141,6 +145,7 @@ impl NotKept {
             Self::StatusOnly => "status_only",
             Self::Erased => "erased",
             Self::Expired => "expired",
+            Self::Lost => "lost",
         }
     }
 
@@ -154,6 +159,7 @@ impl NotKept {
             Self::StatusOnly => 4,
             Self::Erased => 5,
             Self::Expired => 6,
+            Self::Lost => 7,
         }
     }
 

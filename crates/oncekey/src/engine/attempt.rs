@@ -9,6 +9,7 @@ use oncekey_core::{
 };
 use tokio::sync::Notify;
 
+use super::sentry::Word;
 use super::{Call, Shared};
 
 /// The right to do the work once, handed to the work.
@@ -187,6 +188,9 @@ impl Held {
         let asked = self.shared.uptime.elapsed();
         match self.shared.store.renew(&[grip.lease], grip.span).await.as_deref() {
             Ok([Renewal::Until(_)]) => grip.renewed(asked),
+            Ok([Renewal::Lost]) if self.shared.word().await == Word::Doubtful => {
+                return Err(NoSend::TooLate);
+            }
             Ok([Renewal::Lost]) => self.lose(),
             Ok(_) | Err(_) => return Err(NoSend::TooLate),
         }
@@ -207,6 +211,9 @@ impl Held {
                 Ok(Write::Applied) => {
                     grip.marked.store(true, Ordering::Release);
                     return Ok(());
+                }
+                Ok(Write::Fenced) if self.shared.word().await == Word::Doubtful => {
+                    return Err(NoSend::Store);
                 }
                 Ok(Write::Fenced) => {
                     self.lose();
@@ -316,6 +323,11 @@ impl Grip {
     /// Notes a renewal that was asked for at `asked`.
     pub(super) fn renewed(&self, asked: Duration) {
         self.since.fetch_max(micros(asked), Ordering::AcqRel);
+    }
+
+    /// Whether the store knows that the work may have happened.
+    pub(super) fn is_marked(&self) -> bool {
+        self.marked.load(Ordering::Acquire)
     }
 
     /// Whether the store said that somebody else has the key.

@@ -14,6 +14,7 @@ use tokio::sync::Notify;
 
 use super::end::Entry;
 use super::journal::{Journal, JournalError, Mark};
+use super::sentry::{Sentry, Word};
 
 /// A journal and what is to be drained from it.
 #[derive(Debug)]
@@ -78,10 +79,10 @@ impl Backlog {
     }
 
     /// Drains until the engine ends.
-    pub(super) async fn run(self: Arc<Self>, store: Arc<dyn Store>) {
+    pub(super) async fn run(self: Arc<Self>, store: Arc<dyn Store>, sentry: Option<Arc<Sentry>>) {
         let mut pause = FIRST_PAUSE;
         while !self.ended.load(Ordering::Acquire) {
-            match self.run_once(&*store).await {
+            match self.run_once(&*store, sentry.as_deref()).await {
                 Round::Over => {
                     pause = FIRST_PAUSE;
                     self.bell.notified().await;
@@ -95,7 +96,7 @@ impl Backlog {
     }
 
     /// Writes what waits, once each, until the store does not answer.
-    async fn run_once(&self, store: &dyn Store) -> Round {
+    async fn run_once(&self, store: &dyn Store, sentry: Option<&Sentry>) -> Round {
         let rounds = self.len();
         for _ in 0..rounds {
             if self.ended.load(Ordering::Acquire) {
@@ -113,6 +114,16 @@ impl Backlog {
                 }
                 written => written,
             };
+            // Forgotten by the store, and not taken over: it is written once the record is put back.
+            if let (Ok(Write::Fenced), Some(sentry)) = (&written, sentry)
+                && sentry.word().await == Word::Doubtful
+            {
+                return Round::Stuck;
+            }
+            if let (Ok(write), Some(sentry)) = (&written, sentry) {
+                // When it ended is not known here; its lease was over a little later.
+                sentry.wrote(&entry, *write, entry.lease.until);
+            }
             match written {
                 Ok(Write::Applied | Write::Fenced) => {
                     self.waiting().pop_front();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use metrics::SharedString;
-use oncekey_core::{Clock, Pepper, Store, Wake};
+use oncekey_core::{Clock, Pepper, Restore, Store, Wake};
 
 use super::backlog::Backlog;
 use super::cache::Finished;
@@ -14,6 +14,8 @@ use super::heart::{Beat, Heart};
 use super::journal::{Journal, JournalError};
 use super::measured::MeasuredStore;
 use super::resolve::Probe;
+use super::ring::{Ring, RingError};
+use super::sentry::Sentry;
 use super::spawn::{Spawn, TokioSpawn};
 use super::vault::{KeyRing, Vault};
 use super::wait::Waits;
@@ -34,6 +36,7 @@ pub struct Builder {
     pepper: Option<Pepper>,
     key_ring: Option<KeyRing>,
     journal: Option<PathBuf>,
+    ring: Option<(PathBuf, Arc<dyn Restore>)>,
     cache: u64,
     claims: usize,
     store_label: SharedString,
@@ -65,6 +68,9 @@ pub enum BuildError {
     /// The journal could not be opened.
     #[error("cannot open the journal")]
     Journal(#[from] JournalError),
+    /// The ring could not be opened.
+    #[error("cannot open the ring")]
+    Ring(#[from] RingError),
 }
 
 /// Room for some ten thousand answers of the usual size, and nothing that a server would miss.
@@ -88,6 +94,7 @@ impl Builder {
             pepper: None,
             key_ring: None,
             journal: None,
+            ring: None,
             cache: DEFAULT_CACHE,
             claims: DEFAULT_CLAIMS,
             store_label: SharedString::const_str("store"),
@@ -147,6 +154,16 @@ impl Builder {
         self
     }
 
+    /// Notices a store that has come back older than it was, and puts back what this node knows.
+    ///
+    /// The recent grants and ends of this node are noted in a folder on a local disk, which is made
+    /// if it is missing and belongs to this process alone. `store` is the engine's own. Nothing is
+    /// granted before it was looked at; see `docs/explanation/store-regression.md`.
+    pub fn ring(mut self, folder: impl Into<PathBuf>, store: Arc<dyn Restore>) -> Self {
+        self.ring = Some((folder.into(), store));
+        self
+    }
+
     /// What the store is called in metrics, such as `sqlite`.
     pub fn store_label(mut self, label: impl Into<SharedString>) -> Self {
         self.store_label = label.into();
@@ -200,15 +217,22 @@ impl Builder {
     /// The engine.
     ///
     /// # Errors
-    /// If the thread that renews leases cannot be started, or the journal not be opened.
+    /// If the thread that renews leases cannot be started, or the journal or the ring not be opened.
     ///
     /// # Panics
-    /// With a journal or [`Heartbeat::Task`], outside of a tokio runtime.
+    /// With a journal, a ring or [`Heartbeat::Task`], outside of a tokio runtime.
     pub fn build(self) -> Result<Engine, BuildError> {
         let backlog = match &self.journal {
             Some(folder) => {
                 let (journal, left) = Journal::open(folder, Arc::clone(&self.entropy))?;
                 Some(Arc::new(Backlog::new(journal, left)))
+            }
+            None => None,
+        };
+        let sentry = match self.ring {
+            Some((folder, store)) => {
+                let (ring, known) = Ring::open(&folder)?;
+                Some(Arc::new(Sentry::new(ring, known, store)))
             }
             None => None,
         };
@@ -222,16 +246,18 @@ impl Builder {
             store: measured(renewals),
             uptime: Arc::clone(&self.uptime),
             suspicion: Arc::clone(&suspicion),
+            sentry: sentry.clone(),
         };
         match self.heartbeat {
             Heartbeat::Thread => beat.start_thread().map_err(BuildError::Heartbeat)?,
             Heartbeat::Task => self.spawner.spawn(Box::pin(beat.run())),
         }
         if let Some(backlog) = &backlog {
-            self.spawner.spawn(Box::pin(Arc::clone(backlog).run(Arc::clone(&store))));
+            self.spawner.spawn(Box::pin(Arc::clone(backlog).run(Arc::clone(&store), sentry.clone())));
         }
         let waits = Waits::new(Arc::clone(&store), self.wake, Arc::clone(&self.spawner));
-        Ok(Engine(Arc::new(Shared {
+        let spawner = Arc::clone(&self.spawner);
+        let shared = Arc::new(Shared {
             store,
             namespace: self.namespace,
             pepper: self.pepper,
@@ -248,8 +274,13 @@ impl Builder {
             gate: Arc::new(Gate::new(self.claims)),
             finished: Finished::new(self.cache),
             backlog,
+            sentry: sentry.clone(),
             probe: self.probe,
             patience: self.patience,
-        })))
+        });
+        if let Some(sentry) = sentry {
+            spawner.spawn(Box::pin(sentry.run(Arc::downgrade(&shared))));
+        }
+        Ok(Engine(shared))
     }
 }

@@ -15,6 +15,8 @@ use super::cache::original;
 use super::gate::Admission;
 use super::reply::{Refused, Replayed, Unavailable};
 use super::resolve::Probed;
+use super::ring::{Note, What};
+use super::sentry::{Pass, Ticket};
 use super::{Call, Shared};
 
 /// What came of the wish to own a key.
@@ -111,12 +113,6 @@ impl Shared {
     fn claim_of(&self, call: &Call, id: KeyId) -> Claim {
         let mut owner = [0; 16];
         self.entropy.fill(&mut owner);
-        let origin = Origin {
-            key: call.key.as_bytes().into(),
-            scope: call.scope.as_bytes().into(),
-            route: call.route.as_bytes().into(),
-            request: call.request.text(),
-        };
         let owner = Owner::from_bytes(owner);
         Claim {
             id,
@@ -126,7 +122,7 @@ impl Shared {
             lease: call.policy.lease,
             grace: call.policy.grace,
             sent: call.policy.announced(),
-            origin: self.vault.seal_origin(&id, &owner, origin),
+            origin: self.vault.seal_origin(&id, &owner, origin_of(call)),
             places: call.places.clone(),
         }
     }
@@ -135,23 +131,39 @@ impl Shared {
     async fn ask(self: &Arc<Self>, claim: &mut Claim, call: &Call) -> Asked {
         let _pass = match self.gate.admit() {
             Admission::Admitted(pass) => pass,
-            Admission::Busy => return self.replay_at_least(claim, Unavailable::Busy).await,
-            Admission::Draining => return self.replay_at_least(claim, Unavailable::Draining).await,
+            Admission::Busy => {
+                return self.replay_at_least(claim, Unavailable::Busy, SOONEST).await;
+            }
+            Admission::Draining => {
+                return self.replay_at_least(claim, Unavailable::Draining, SOONEST).await;
+            }
         };
         let mut pause = FIRST_PAUSE;
         let mut in_doubt = false;
-        for _ in 0..CLAIM_TRIES {
+        for tries in 0..CLAIM_TRIES {
             let asked = self.uptime.elapsed();
             if let Err(rest) = self.health.may_ask(asked) {
                 return self.down(claim, in_doubt, rest);
             }
             claim.grace = self.suspicion.grace(call.policy.grace, asked);
+            let ticket = match self.pass(asked).await {
+                Ok(ticket) => ticket,
+                Err((why, rest)) => {
+                    self.give_back_later(claim, in_doubt);
+                    return self.replay_at_least(claim, why, rest).await;
+                }
+            };
             match self.store.claim(claim).await {
                 Ok(claimed) => {
                     self.health.answered();
                     let (answered, lease) = (self.uptime.elapsed(), Some(claim.lease));
                     let store = store_time(&claimed, claim.lease);
                     self.suspicion.look(store, asked, answered, lease);
+                    if let (Claimed::Won { .. }, Some(rest)) = (&claimed, self.is_void(ticket)) {
+                        self.give_back_later(claim, true);
+                        let why = Unavailable::Regressed;
+                        return Asked::Refused(Refused::Unavailable { why, retry_after: rest });
+                    }
                     return Asked::Answered { claimed, asked };
                 }
                 Err(error) => match error.kind() {
@@ -159,6 +171,14 @@ impl Shared {
                         tracing::debug!(%error, "the store did not answer a claim");
                         in_doubt |= error.kind() == ErrorKind::Ambiguous;
                         self.health.failed(self.uptime.elapsed());
+                        if let Some(sentry) = &self.sentry {
+                            sentry.doubt();
+                        }
+                    }
+                    // It may have failed over: then it is looked at and adopted, or put right.
+                    ErrorKind::Unsuitable if self.sentry.is_some() && tries + 1 < CLAIM_TRIES => {
+                        tracing::warn!(%error, "the store refuses to grant");
+                        self.word().await;
                     }
                     ErrorKind::Unsuitable => {
                         tracing::error!(%error, "the store refuses to work");
@@ -178,16 +198,40 @@ impl Shared {
 
     /// The store cannot be asked. What may have been claimed nevertheless is given back later.
     fn down(self: &Arc<Self>, claim: &Claim, in_doubt: bool, rest: Duration) -> Asked {
-        if in_doubt {
-            let (shared, claim) = (Arc::clone(self), claim.clone());
-            let tracked = self.gate.track();
-            self.spawner.spawn(Box::pin(async move {
-                shared.give_back(claim).await;
-                drop(tracked);
-            }));
-        }
+        self.give_back_later(claim, in_doubt);
         let retry_after = rest.clamp(SOONEST, LATEST);
         Asked::Refused(Refused::Unavailable { why: Unavailable::Store, retry_after })
+    }
+
+    /// Frees what an unanswered claim may have taken, in a task of its own, if it is in doubt.
+    fn give_back_later(self: &Arc<Self>, claim: &Claim, in_doubt: bool) {
+        if !in_doubt {
+            return;
+        }
+        let (shared, claim) = (Arc::clone(self), claim.clone());
+        let tracked = self.gate.track();
+        self.spawner.spawn(Box::pin(async move {
+            shared.give_back(claim).await;
+            drop(tracked);
+        }));
+    }
+
+    /// Whether the store is known to be what it was; if not, why nothing is granted and when to come
+    /// back. `None` without a ring.
+    async fn pass(&self, now: Duration) -> Result<Option<Ticket>, (Unavailable, Duration)> {
+        let Some(sentry) = &self.sentry else { return Ok(None) };
+        match sentry.admit(now).await {
+            Pass::Granted(ticket) => Ok(Some(ticket)),
+            Pass::Unsure => Err((Unavailable::Store, SOONEST)),
+            Pass::Regressed(left) => Err((Unavailable::Regressed, left.clamp(SOONEST, LATEST))),
+        }
+    }
+
+    /// When to come back if what was won with `ticket` is void, because the store was found to have
+    /// regressed while it was asked. What it granted then, somebody else may have owned.
+    fn is_void(&self, ticket: Option<Ticket>) -> Option<Duration> {
+        let (sentry, ticket) = (self.sentry.as_ref()?, ticket?);
+        (!sentry.holds_good(ticket)).then_some(LATEST)
     }
 
     /// Frees a key that an unanswered claim may have taken. Nothing was sent under it.
@@ -217,8 +261,13 @@ impl Shared {
     }
 
     /// Replays are shed after claims: a node that takes no claims still answers what is done.
-    async fn replay_at_least(&self, claim: &Claim, why: Unavailable) -> Asked {
-        let refused = Asked::Refused(Refused::Unavailable { why, retry_after: SOONEST });
+    async fn replay_at_least(
+        &self,
+        claim: &Claim,
+        why: Unavailable,
+        retry_after: Duration,
+    ) -> Asked {
+        let refused = Asked::Refused(Refused::Unavailable { why, retry_after });
         let asked = self.uptime.elapsed();
         if self.health.is_resting() {
             return refused;
@@ -258,6 +307,17 @@ impl Shared {
             Class::Tx => Sent::Yes,
             Class::Once | Class::Keyed | Class::Retry => call.policy.announced(),
         };
+        if let Some(sentry) = &self.sentry {
+            sentry.ring.stands(Note {
+                lease,
+                fingerprint: call.fingerprint,
+                class: call.policy.class,
+                created: lease.until.before(call.policy.lease),
+                request: call.request.text(),
+                route: call.route.as_bytes().into(),
+                what: What::Running,
+            });
+        }
         let asked = (asked, self.suspicion.steps());
         let grip = Grip::new(lease, (grant, earlier), call.policy.lease, asked, announced);
         Arc::new(Held::new(Arc::clone(self), call, Some(grip)))
@@ -331,6 +391,16 @@ impl Shared {
                 Refused::InProgress { retry_after, waited, original }
             }
         }
+    }
+}
+
+/// Where a call comes from, for people.
+pub(super) fn origin_of(call: &Call) -> Origin {
+    Origin {
+        key: call.key.as_bytes().into(),
+        scope: call.scope.as_bytes().into(),
+        route: call.route.as_bytes().into(),
+        request: call.request.text(),
     }
 }
 

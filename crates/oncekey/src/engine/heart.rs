@@ -16,6 +16,7 @@ use tokio::sync::Notify;
 use super::attempt::{Grip, Held};
 use super::caught::caught;
 use super::measured::too_slow;
+use super::sentry::{Sentry, Word};
 use super::suspicion::Suspicion;
 use super::within::within;
 use crate::clock::Uptime;
@@ -42,6 +43,7 @@ pub(super) struct Beat {
     pub(super) store: Arc<dyn Store>,
     pub(super) uptime: Arc<dyn Uptime>,
     pub(super) suspicion: Arc<Suspicion>,
+    pub(super) sentry: Option<Arc<Sentry>>,
 }
 
 /// Renewals in one call: a statement of a few kilobytes, and one that fails costs no more than
@@ -162,7 +164,7 @@ impl Beat {
             match renewed.map_or_else(|| Err(too_slow()), |renewed| renewed.unwrap_or_else(broke)) {
                 Ok(renewals) => {
                     for (held, renewal) in batch.iter().zip(renewals) {
-                        self.note(held, renewal, span, asked);
+                        self.note(held, renewal, span, asked).await;
                     }
                 }
                 Err(error) => {
@@ -173,7 +175,7 @@ impl Beat {
         }
     }
 
-    fn note(&self, held: &Held, renewal: Renewal, span: Duration, asked: Duration) {
+    async fn note(&self, held: &Held, renewal: Renewal, span: Duration, asked: Duration) {
         match (renewal, &held.grip) {
             (Renewal::Until(until), Some(grip)) => {
                 grip.renewed(asked);
@@ -182,7 +184,14 @@ impl Beat {
             }
             // Work that ended meanwhile is not running under its lease either; it has let go.
             (Renewal::Lost, Some(grip)) => {
-                if self.heart.kept().all.contains_key(&(held.id, grip.lease.fence)) {
+                let is_kept =
+                    || self.heart.kept().all.contains_key(&(held.id, grip.lease.fence));
+                // A store that has forgotten more than this has lost nothing to anybody.
+                let word = match &self.sentry {
+                    Some(sentry) if is_kept() => sentry.word().await,
+                    Some(_) | None => Word::Good,
+                };
+                if word == Word::Good && is_kept() {
                     held.lose();
                 }
             }

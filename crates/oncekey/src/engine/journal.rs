@@ -25,6 +25,7 @@ use std::time::Duration;
 
 use tokio::sync::oneshot;
 
+pub(super) use self::disk::FolderLock;
 use self::disk::{Disk, RealDisk};
 pub use self::error::JournalError;
 use self::frame::{AROUND, offset};

@@ -17,7 +17,7 @@ pub struct Load {
     pub tasks: usize,
     /// Ends that are in the journal and wait for the store.
     pub journalled: usize,
-    /// Whether the store is left alone because it does not answer.
+    /// Whether the store answers and has what it should.
     pub store: StoreHealth,
 }
 
@@ -29,6 +29,9 @@ pub enum StoreHealth {
     Answers,
     /// It does not, and is left alone for a moment.
     Resting,
+    /// It has lost records that it had acknowledged: nothing is granted until they are put back.
+    /// [`Engine::findings`] says more.
+    Regressed,
 }
 
 impl Engine {
@@ -38,7 +41,9 @@ impl Engine {
         let held = shared.heart.everything();
         let now = shared.uptime.elapsed();
         let oldest = held.iter().map(|held| now.saturating_sub(held.began)).max();
+        let is_regressed = shared.sentry.as_ref().is_some_and(|sentry| sentry.is_regressed());
         let store = match shared.health.is_resting() {
+            _ if is_regressed => StoreHealth::Regressed,
             true => StoreHealth::Resting,
             false => StoreHealth::Answers,
         };

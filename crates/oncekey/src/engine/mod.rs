@@ -31,11 +31,14 @@ mod redact;
 mod reply;
 mod request_id;
 mod resolve;
+mod ring;
 mod run;
+mod sentry;
 mod shutdown;
 mod spawn;
 mod suspicion;
 mod sweep;
+mod together;
 mod vault;
 mod wait;
 mod within;
@@ -46,7 +49,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use oncekey_core::policy::InFlight;
-use oncekey_core::{Clock, Key, KeyId, Pepper, Scope, Store};
+use oncekey_core::{Clock, Key, KeyId, Pepper, Scope, Store, Timestamp};
 use tokio::sync::oneshot;
 
 use self::backlog::Backlog;
@@ -57,6 +60,7 @@ use self::gate::Gate;
 use self::health::Health;
 use self::heart::Heart;
 use self::lead::Leader;
+use self::sentry::Sentry;
 use self::suspicion::Suspicion;
 use self::vault::Vault;
 use self::wait::Waits;
@@ -73,6 +77,7 @@ pub use self::look::Looked;
 pub use self::reply::{Ran, Recorded, Refused, Replayed, Reply, Source, Unavailable};
 pub use self::request_id::RequestId;
 pub use self::resolve::{Doubt, Happened, Probe, Resolution, Resolved};
+pub use self::ring::RingError;
 pub use self::run::{Failure, Made, MadeBy, RunError, Runner};
 pub use self::shutdown::Drained;
 pub use self::spawn::{Spawn, TokioSpawn};
@@ -102,6 +107,7 @@ struct Shared {
     finished: Finished,
     vault: Vault,
     backlog: Option<Arc<Backlog>>,
+    sentry: Option<Arc<Sentry>>,
     probe: Option<Arc<dyn Probe>>,
     patience: Duration,
 }
@@ -241,6 +247,13 @@ impl Engine {
 }
 
 impl Shared {
+    /// What the store's clock shows, as far as we have seen it. Before the first answer ours stands
+    /// in for it.
+    fn store_now(&self) -> Timestamp {
+        let seen = self.suspicion.store_time(self.uptime.elapsed());
+        seen.unwrap_or_else(|| self.clock.now())
+    }
+
     /// Waits for the leader of a flight. `None` if the call has to ask again itself.
     async fn follow<T>(
         &self,
@@ -287,6 +300,9 @@ impl Drop for Shared {
         self.heart.end();
         if let Some(backlog) = &self.backlog {
             backlog.end();
+        }
+        if let Some(sentry) = &self.sentry {
+            sentry.end();
         }
     }
 }

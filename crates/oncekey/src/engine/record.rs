@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use oncekey_core::policy::{Ending, Policy, Retain, Verdict};
-use oncekey_core::{ErrorKind, Saved, Write};
+use oncekey_core::{ErrorKind, Saved, StoreError, Write};
 
 use super::Shared;
 use super::attempt::Grip;
@@ -13,6 +13,7 @@ use super::gate::Tracked;
 use super::measured::too_slow;
 use super::redact::{Redacted, redact};
 use super::reply::Recorded;
+use super::sentry::Word;
 use super::within::within;
 
 /// How far an end got.
@@ -97,20 +98,28 @@ impl Shared {
             let error = match tried.unwrap_or_else(|| Err(too_slow())) {
                 Ok(Write::Applied) => {
                     self.health.answered();
+                    self.note_end(&entry, Write::Applied);
                     return Progress::Final(entry.end.recorded());
                 }
                 // A release leaves nothing that could say that it was ours.
                 Ok(Write::Fenced) if in_doubt && entry.end == End::Release => {
+                    self.note_end(&entry, Write::Applied);
                     return Progress::Final(Recorded::Released);
                 }
+                // The record is put back soon, and then the end can be written.
+                Ok(Write::Fenced) if self.word().await == Word::Doubtful => forgotten(),
                 Ok(Write::Fenced) => {
                     tracing::warn!(fence = %entry.lease.fence, "a late end was refused");
+                    self.note_end(&entry, Write::Fenced);
                     return Progress::Final(Recorded::Fenced);
                 }
                 Err(error) => error,
             };
             match (error.kind(), entry.end.without_answer()) {
                 (ErrorKind::Unavailable | ErrorKind::Ambiguous, _) => {
+                    if let Some(sentry) = &self.sentry {
+                        sentry.doubt();
+                    }
                     in_doubt |= error.kind() == ErrorKind::Ambiguous;
                     self.health.failed(self.uptime.elapsed());
                 }
@@ -135,6 +144,21 @@ impl Shared {
         }
     }
 
+    /// Whether what the store does not know can be taken for gone.
+    pub(super) async fn word(&self) -> Word {
+        match &self.sentry {
+            Some(sentry) => sentry.word().await,
+            None => Word::Good,
+        }
+    }
+
+    /// Notes what the store made of an end.
+    fn note_end(&self, entry: &Entry, write: Write) {
+        if let Some(sentry) = &self.sentry {
+            sentry.wrote(entry, write, self.store_now());
+        }
+    }
+
     /// Keeps an end that the store does not take, if there is a journal.
     async fn journal(&self, entry: Entry) -> Progress {
         let Some(backlog) = &self.backlog else { return Progress::Pending(entry) };
@@ -146,4 +170,9 @@ impl Shared {
             }
         }
     }
+}
+
+/// The store has forgotten the attempt. Nothing has changed, and asking again later helps.
+fn forgotten() -> StoreError {
+    StoreError::new(ErrorKind::Unavailable, "the store has forgotten the attempt")
 }

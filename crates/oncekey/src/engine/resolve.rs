@@ -7,6 +7,7 @@ use oncekey_core::policy::{Ending, Fit, Policy, Verdict};
 use oncekey_core::{KeyId, Origin, Record, Saved, State, StoreError, Write, derived_key};
 
 use super::end::{End, Entry};
+use super::ring::Note;
 use super::{Engine, Shared};
 
 /// Somebody who can find out whether work happened: by asking the upstream for the derived key, or
@@ -146,6 +147,12 @@ impl Shared {
             }
             Resolution::Release => End::Release,
         };
-        Entry { lease, end }.write(&*self.store).await
+        let entry = Entry { lease, end };
+        let write = entry.write(&*self.store).await?;
+        if let (Write::Applied, Some(sentry)) = (write, &self.sentry) {
+            let known = Some(Note::of(record));
+            sentry.ring.ended(&entry.lease, &entry.end, self.store_now(), known);
+        }
+        Ok(write)
     }
 }

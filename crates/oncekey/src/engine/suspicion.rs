@@ -77,6 +77,11 @@ impl Suspicion {
         seen.offset.map(|offset| Timestamp::from_micros(offset.saturating_add(micros(now))))
     }
 
+    /// The longest lease that this node has seen.
+    pub(super) fn longest_lease(&self) -> Duration {
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner).leases().1
+    }
+
     /// How often the clock has stepped. What was reckoned before a step is worth nothing after it.
     pub(super) fn steps(&self) -> u64 {
         self.steps.load(Ordering::Acquire)

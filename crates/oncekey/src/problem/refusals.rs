@@ -106,6 +106,7 @@ fn not_kept(reason: NotKept) -> &'static str {
         }
         NotKept::Erased => "The request was executed. Its answer was erased on request.",
         NotKept::Expired => "The request was executed. Its answer was kept no longer.",
+        NotKept::Lost => "The request was executed. Its answer was lost in a failover of the store.",
     }
 }
 
@@ -113,6 +114,10 @@ fn unavailable(why: Unavailable) -> &'static str {
     match why {
         Unavailable::Store => {
             "The store of idempotency keys cannot be asked just now, so nothing was executed."
+        }
+        Unavailable::Regressed => {
+            "The store of idempotency keys has lost recent records and is being put right, so \
+             nothing was executed."
         }
         Unavailable::Busy => {
             "Too many requests with idempotency keys are under way, so nothing was executed."
@@ -157,9 +162,13 @@ mod tests {
             let refused = Refused::NotRetained { status: Some(201), reason, original: original() };
             all.push((refused, Code::ResponseNotRetained));
         }
-        for why in
-            [Unavailable::Store, Unavailable::Busy, Unavailable::Draining, Unavailable::LeaseLost]
-        {
+        for why in [
+            Unavailable::Store,
+            Unavailable::Regressed,
+            Unavailable::Busy,
+            Unavailable::Draining,
+            Unavailable::LeaseLost,
+        ] {
             all.push((Refused::Unavailable { why, retry_after: wait }, Code::StoreUnavailable));
         }
         all

@@ -11,6 +11,7 @@ mod journal;
 mod loops;
 mod outages;
 mod owners;
+mod regression;
 mod review;
 mod runs;
 mod scene;

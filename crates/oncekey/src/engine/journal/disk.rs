@@ -29,7 +29,7 @@ pub(super) struct RealDisk;
 
 /// The right to use a folder, until it is dropped or the process is gone.
 #[derive(Debug)]
-pub(super) struct FolderLock {
+pub(in crate::engine) struct FolderLock {
     file: File,
     path: PathBuf,
 }
@@ -70,7 +70,7 @@ impl FolderLock {
     ///
     /// The system lets go when the process ends, however it ends. Two journals of one process
     /// keep each other out too.
-    pub(super) fn take(folder: &Path) -> Result<Self, JournalError> {
+    pub(in crate::engine) fn take(folder: &Path) -> Result<Self, JournalError> {
         let opening = |error| JournalError::disk("opened", error);
         make_folder(folder).map_err(opening)?;
         let path = folder.join("lock");

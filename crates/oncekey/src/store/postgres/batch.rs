@@ -10,6 +10,7 @@ use tokio_postgres::Row;
 
 use super::connect::{Dialler, Line, Values};
 use super::error::{Aftermath, aftermath, contested, from_postgres};
+use super::life::{Grants, moved};
 use super::op::{Op, PreparedClaim, Reply, Tried};
 use super::row;
 use super::sql::{Sql, Statement};
@@ -37,13 +38,17 @@ impl Backend for Batches {
     }
 
     async fn run(&self, line: &mut Line, batch: &[Op]) -> Result<Answers<Op>, Failure> {
-        if line.client.is_closed() {
+        if line.client.is_closed() || self.dialler.guard.is_outdated(&line.life) {
             let text = "the connection to PostgreSQL was closed";
             return Err(Failure::NotSent(StoreError::new(ErrorKind::Unavailable, text)));
         }
         // All of one kind, because each has a rank of its own.
         let ended = match batch {
-            [Op::Claim(_), ..] => self.claim(line, batch).await,
+            [Op::Claim(_), ..] => match self.dialler.guard.grants(&line.life) {
+                Grants::Allowed => self.claim(line, batch).await,
+                Grants::Stopped => return Err(Failure::Refused(moved())),
+                Grants::Outdated => return Err(Failure::NotSent(moved())),
+            },
             _ => self.write(line, batch).await,
         };
         ended.map_err(|error| {

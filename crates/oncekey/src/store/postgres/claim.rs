@@ -33,6 +33,8 @@ impl PostgresStore {
         {
             return Ok(claimed);
         }
+        // Those that wait for nothing need not wait in line.
+        self.guard.stopped()?;
         for _ in 0..ROUNDS {
             let op = Op::Claim(Box::new(PreparedClaim::new(claim)));
             let Reply::Tried(tried) = self.group.ask(op).await? else { unreachable!("{WRONG}") };
@@ -110,7 +112,7 @@ impl PostgresStore {
         let (owner, span) = (claim.owner.as_bytes().as_slice(), micros(claim.lease));
         let rows = self
             .singles
-            .ask(Effect::Writes, &self.sql.again, &[&id, &fence, &owner, &span])
+            .ask(Effect::Grants, &self.sql.again, &[&id, &fence, &owner, &span])
             .await?;
         let Some(row) = rows.first() else { return Ok(None) };
         let until = Timestamp::from_micros(row::get(row, 0)?);
@@ -141,7 +143,7 @@ impl PostgresStore {
         let rows = self
             .singles
             .ask(
-                Effect::Writes,
+                Effect::Grants,
                 &self.sql.take_over,
                 &[
                     &claim.id.as_bytes().as_slice(),

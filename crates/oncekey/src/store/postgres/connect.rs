@@ -21,6 +21,7 @@ use tokio_postgres::{Client, Config, Connection, Error, Row, Socket};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::error::{from_postgres, is_about_prepared_statements, unsuitable};
+use super::life::{Guard, Life};
 use super::options::{PostgresOptions, Prepared};
 use super::sql::{Sql, Statement};
 
@@ -30,6 +31,7 @@ pub(super) struct Dialler {
     tls: MakeRustlsConnect,
     pub(super) connect_timeout: Duration,
     lock_timeout: Duration,
+    pub(super) guard: Arc<Guard>,
     /// Whether statements are prepared. Once it is found that this does not work, never again.
     is_plain: AtomicBool,
 }
@@ -40,6 +42,8 @@ pub(super) struct Dialler {
 /// replication one would make the server report a commit that no standby has.
 pub(super) struct Line {
     pub(super) client: Client,
+    /// The server that it leads to.
+    pub(super) life: Life,
     statements: Option<Vec<OnceCell<tokio_postgres::Statement>>>,
     task: AbortHandle,
 }
@@ -74,6 +78,7 @@ impl Dialler {
             tls,
             connect_timeout,
             lock_timeout: options.lock_timeout,
+            guard: Arc::default(),
             is_plain: AtomicBool::new(options.prepared == Prepared::Off),
         })
     }
@@ -87,18 +92,23 @@ impl Dialler {
         });
         let prepares = !self.is_plain();
         let statements = prepares.then(|| (0..Sql::COUNT).map(|_| OnceCell::new()).collect());
-        Ok(Line { client, statements, task: task.abort_handle() })
+        let mut line = Line { client, life: "".into(), statements, task: task.abort_handle() };
+        let meeting = timeout(self.connect_timeout, self.guard.meet(&line.client)).await;
+        line.life = meeting.map_err(|_| self.too_late())?.map_err(from_postgres)?;
+        Ok(line)
     }
 
     /// Opens a connection and leaves it to the caller to drive it.
     pub(super) async fn connect(&self) -> Result<(Client, Wire), StoreError> {
         let opened = timeout(self.connect_timeout, self.connect_in_some_way()).await;
-        opened.unwrap_or_else(|_| {
-            Err(StoreError::new(
-                oncekey_core::ErrorKind::Unavailable,
-                format!("no connection to PostgreSQL within {:?}", self.connect_timeout),
-            ))
-        })
+        opened.unwrap_or_else(|_| Err(self.too_late()))
+    }
+
+    fn too_late(&self) -> StoreError {
+        StoreError::new(
+            oncekey_core::ErrorKind::Unavailable,
+            format!("no connection to PostgreSQL within {:?}", self.connect_timeout),
+        )
     }
 
     async fn connect_in_some_way(&self) -> Result<(Client, Wire), StoreError> {

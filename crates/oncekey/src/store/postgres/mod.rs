@@ -27,6 +27,7 @@ mod connect;
 mod erase;
 mod error;
 mod health;
+mod life;
 mod op;
 mod options;
 mod pool;
@@ -59,6 +60,7 @@ pub use self::options::{Migrations, PostgresOptions, Prepared};
 use self::batch::{Batches, LeaseColumns, micros};
 use self::connect::Dialler;
 use self::error::ambiguous;
+use self::life::Guard;
 use self::op::{Op, Reply};
 use self::pool::{Effect, Pool};
 use self::row::Found;
@@ -83,6 +85,7 @@ pub struct PostgresStore {
     seen: Cache<KeyId, ()>,
     hub: Arc<Hub>,
     watcher: Watcher,
+    guard: Arc<Guard>,
 }
 
 /// How many keys are remembered as met. A guess that is wrong costs one read; the memory is some
@@ -103,6 +106,8 @@ impl PostgresStore {
         let mut line = dialler.line().await?;
         schema::migrate(&mut line.client, &options.schema, options.migrations).await?;
         drop(line);
+        let guard = Arc::clone(&dialler.guard);
+        guard.ask_by(restore::lineage_question(&options.schema));
         let sql = Arc::new(Sql::new(&options.schema));
         let pool = |size| Pool::new(Arc::clone(&dialler), size, options.call_timeout);
         let singles = Arc::new(pool(SINGLES));
@@ -140,6 +145,7 @@ impl PostgresStore {
             seen: Cache::new(SEEN),
             hub,
             watcher,
+            guard,
         };
         store.check_server().await?;
         Ok(store)
@@ -283,6 +289,11 @@ impl Restore for PostgresStore {
 
     async fn lineage(&self) -> Result<Lineage, StoreError> {
         self.read_lineage().await
+    }
+
+    async fn adopt(&self) -> Result<(), StoreError> {
+        self.adopt_life();
+        Ok(())
     }
 }
 

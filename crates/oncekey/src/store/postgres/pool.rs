@@ -11,6 +11,7 @@ use tokio_postgres::Row;
 
 use super::connect::{Dialler, Line, Values};
 use super::error::{Aftermath, aftermath, ambiguous, from_postgres, too_slow};
+use super::life::{Grants, moved};
 use super::sql::Statement;
 
 /// Connections that are opened when they are needed and opened again when they are lost.
@@ -32,6 +33,8 @@ pub(super) enum Effect {
     Repeatable,
     /// It writes: if it failed on the way, nobody knows.
     Writes,
+    /// It writes, and may give a key to somebody: not on a server that may have lost its owner.
+    Grants,
 }
 
 /// Whether an earlier try of the same call may have taken effect.
@@ -81,6 +84,16 @@ impl Pool {
         loop {
             tries += 1;
             let (place, line) = self.line().await.map_err(|error| doubt.told(error))?;
+            if effect == Effect::Grants {
+                match self.dialler.guard.grants(&line.life) {
+                    Grants::Allowed => {}
+                    Grants::Outdated if tries == 1 => {
+                        self.discard(place, &line).await;
+                        continue;
+                    }
+                    Grants::Outdated | Grants::Stopped => return Err(doubt.told(moved())),
+                }
+            }
             let ended = timeout(self.call_timeout, line.query(statement, values)).await;
             let (known, error) = match ended {
                 Ok(Ok(rows)) => return Ok(rows),
@@ -92,7 +105,7 @@ impl Pool {
                     self.discard(place, &line).await;
                     return Err(match effect {
                         Effect::Harmless => too_slow(ErrorKind::Unavailable),
-                        Effect::Repeatable | Effect::Writes => too_slow(ErrorKind::Ambiguous),
+                        Effect::Repeatable | Effect::Writes | Effect::Grants => too_slow(ErrorKind::Ambiguous),
                     });
                 }
             };
@@ -109,7 +122,7 @@ impl Pool {
                         return Err(doubt.told(error));
                     }
                 }
-                (Aftermath::Unknown, Effect::Writes) => {
+                (Aftermath::Unknown, Effect::Writes | Effect::Grants) => {
                     self.discard(place, &line).await;
                     return Err(ambiguous(error));
                 }
@@ -123,6 +136,7 @@ impl Pool {
         let mut place = self.places[number].lock().await;
         if let Some(line) = &place.line
             && !line.client.is_closed()
+            && !self.dialler.guard.is_outdated(&line.life)
         {
             return Ok((number, Arc::clone(line)));
         }

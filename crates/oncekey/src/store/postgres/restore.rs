@@ -50,26 +50,34 @@ impl PostgresStore {
     /// The epoch is drawn when the tables are made; the identifier belongs to the cluster and the
     /// timeline changes when a standby is promoted or a backup is recovered.
     pub(super) async fn read_lineage(&self) -> Result<Lineage, StoreError> {
-        let text = format!(
-            "SELECT (SELECT words FROM {}.oncekey_meta WHERE name = 'epoch'),
-                CASE WHEN has_function_privilege('pg_control_system()', 'EXECUTE')
-                    THEN (SELECT system_identifier::text FROM pg_control_system()) END,
-                substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8)",
-            self.schema
-        );
+        let text = lineage_question(&self.schema);
         let rows = self.readers.ask(Effect::Harmless, &Statement::plain(&text, &[]), &[]).await?;
-        let epoch = rows.first().and_then(|row| row::get::<Option<String>>(row, 0).ok().flatten());
-        let (Some(row), Some(epoch)) = (rows.first(), epoch) else {
+        let life = rows.first().and_then(|row| row::get::<Option<String>>(row, 0).ok().flatten());
+        let Some(life) = life else {
             return Err(unsuitable(
                 "the table oncekey_meta has lost its rows: restore it from a backup, or drop \
                  oncekey's schema and begin anew",
             ));
         };
-        let cluster: Option<String> = row::get(row, 1)?;
-        let timeline: &str = row::get(row, 2)?;
-        let cluster = cluster.unwrap_or_else(|| "unknown".to_owned());
-        Ok(Lineage::new(format!("postgres:{cluster}:{timeline}:{epoch}")))
+        self.guard.told(&life);
+        Ok(Lineage::new(life))
     }
+
+    /// Accepts the life that [`read_lineage`](Self::read_lineage) told last.
+    pub(super) fn adopt_life(&self) {
+        self.guard.adopt();
+    }
+}
+
+/// Asks for the lineage; the answer is null if the tables have lost their epoch.
+pub(super) fn lineage_question(schema: &str) -> String {
+    format!(
+        "SELECT 'postgres:' || CASE
+                WHEN has_function_privilege('pg_control_system()', 'EXECUTE')
+                THEN (SELECT system_identifier::text FROM pg_control_system()) ELSE 'unknown' END
+            || ':' || substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8)
+            || ':' || (SELECT words FROM {schema}.oncekey_meta WHERE name = 'epoch')"
+    )
 }
 
 /// A record as the columns of its row.

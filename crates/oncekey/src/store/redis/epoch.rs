@@ -76,7 +76,13 @@ impl Reach {
     /// Ends the life that this process knows and begins the next one, or joins the one that another
     /// process has begun. Fences go on rising: no mark falls below what was seen here.
     pub(super) async fn adopt(&self) -> Result<(), Failure> {
-        self.begin(&self.epoch()).await?;
+        let found = self.root().await?.epoch;
+        let old = match found {
+            // A replica that was cut off before the last adoption, and promoted after it.
+            Some(epoch) if self.has_left(&epoch) => epoch,
+            Some(_) | None => self.epoch().to_string(),
+        };
+        self.begin(&old).await?;
         for server in self.servers.all() {
             server.any().info().await?;
         }
@@ -88,11 +94,13 @@ impl Reach {
     pub(super) async fn lineage(&self) -> Result<Lineage, Failure> {
         let root = self.root().await?;
         let mut text = root.epoch.unwrap_or_else(|| "empty".to_owned());
+        // Before the marks are read: others raise both meanwhile.
+        let seen: Vec<i64> = shards().map(|shard| self.seen(shard)).collect();
         let marks = self.marks().await?;
-        let is_behind = |(shard, meta): (u8, &Option<Vec<u8>>)| {
-            meta.as_ref().is_none_or(|meta| mark_in(meta) < self.seen(shard))
+        let is_behind = |(seen, meta): (&i64, &Option<Vec<u8>>)| {
+            meta.as_ref().is_none_or(|meta| mark_in(meta) < *seen)
         };
-        if shards().zip(&marks).any(is_behind) {
+        if seen.iter().zip(&marks).any(is_behind) {
             text.push_str(" behind");
         }
         for stranger in self.guard.strangers() {
@@ -115,22 +123,37 @@ impl Reach {
         };
         let epoch = String::from_utf8_lossy(epoch).into_owned();
         if state == READY.as_bytes() {
+            self.raise(&epoch).await?;
             self.follow(&epoch);
             return Ok(());
         }
         self.spread(&epoch).await
     }
 
+    /// Raises the marks of a life that another process has begun to what this one has seen: that one
+    /// could not know of it.
+    async fn raise(&self, epoch: &str) -> Result<(), Failure> {
+        let marks = self.marks().await?;
+        let is_behind = |(shard, meta): &(u8, Option<Vec<u8>>)| {
+            meta.as_ref().is_some_and(|meta| mark_in(meta) < self.seen(*shard))
+        };
+        let behind = shards().zip(marks).filter(is_behind);
+        try_join_all(behind.map(|(shard, _)| self.give(shard, epoch))).await?;
+        Ok(())
+    }
+
+    /// Gives a shard the epoch. Its mark does not fall, and not below what was seen here.
+    async fn give(&self, shard: u8, epoch: &str) -> Result<(), Failure> {
+        let keys = [self.names.mark(shard)];
+        let seen = layout::digits(self.seen(shard));
+        let mut reply = self.ask(shard, &Call::new(&SHARD, keys).arg(epoch).arg(seen)).await?;
+        self.saw(shard, Reply::number(&mut reply)?);
+        Ok(())
+    }
+
     /// Gives every shard the epoch, and says so in the root.
     async fn spread(&self, epoch: &str) -> Result<(), Failure> {
-        let give = |shard| async move {
-            let keys = [self.names.mark(shard)];
-            let seen = layout::digits(self.seen(shard));
-            let mut reply = self.ask(shard, &Call::new(&SHARD, keys).arg(epoch).arg(seen)).await?;
-            self.saw(shard, Reply::number(&mut reply)?);
-            Ok::<_, Failure>(())
-        };
-        try_join_all(shards().map(give)).await?;
+        try_join_all(shards().map(|shard| self.give(shard, epoch))).await?;
         let mut ready = redis::cmd("HSET");
         ready.arg(self.names.root()).arg("state").arg(READY);
         self.servers.send(self.names.root_slot(), &ready).await?;

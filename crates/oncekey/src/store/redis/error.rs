@@ -78,6 +78,18 @@ pub(super) enum Loss {
     Promoted,
 }
 
+impl Loss {
+    /// What a script says about its shard; see `prelude.lua`.
+    pub(super) const fn of_code(code: i64) -> Option<Self> {
+        match code {
+            -1 => Some(Self::Flushed),
+            -2 => Some(Self::Replaced),
+            -3 => Some(Self::Behind),
+            _ => None,
+        }
+    }
+}
+
 impl Failure {
     /// The error code of the server, if it said no.
     pub(super) fn code(&self) -> Option<&str> {

@@ -1,8 +1,9 @@
 //! What every verb needs: the servers, the names of the keys, the epoch, and how far each shard was
 //! seen to have come.
 
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::sync::{Arc, LazyLock, PoisonError, RwLock};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError, RwLock};
 
 use redis::Value;
 
@@ -20,6 +21,8 @@ pub(super) struct Reach {
     pub(super) names: Names,
     pub(super) guard: Arc<Guard>,
     epoch: RwLock<Arc<str>>,
+    /// Lives that this process has worked with before. A server that is in one of them is stale.
+    left: Mutex<HashSet<Arc<str>>>,
     /// The highest mark that each shard has acknowledged to this process. A shard that falls behind
     /// it has lost something.
     seen: Vec<AtomicI64>,
@@ -35,7 +38,8 @@ pub(super) struct Reply {
 impl Reach {
     pub(super) fn new(servers: Servers, names: Names, guard: Arc<Guard>) -> Self {
         let seen = (0..SHARDS).map(|_| AtomicI64::new(0)).collect();
-        Self { servers, names, guard, epoch: RwLock::new(Arc::from("")), seen }
+        let (epoch, left) = (RwLock::new(Arc::from("")), Mutex::default());
+        Self { servers, names, guard, epoch, left, seen }
     }
 
     /// The life of the store that this process works with.
@@ -45,7 +49,16 @@ impl Reach {
 
     /// Works with another life of the store from now on.
     pub(super) fn follow(&self, epoch: &str) {
-        *self.epoch.write().unwrap_or_else(PoisonError::into_inner) = Arc::from(epoch);
+        let mut now = self.epoch.write().unwrap_or_else(PoisonError::into_inner);
+        let before = std::mem::replace(&mut *now, Arc::from(epoch));
+        let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
+        left.insert(before);
+        left.remove(epoch);
+    }
+
+    /// Whether this process has worked with a life and left it.
+    pub(super) fn has_left(&self, epoch: &str) -> bool {
+        self.left.lock().unwrap_or_else(PoisonError::into_inner).contains(epoch)
     }
 
     /// The highest mark that a shard has acknowledged to this process.
@@ -65,26 +78,34 @@ impl Reach {
         shard: u8,
         keys: impl IntoIterator<Item = K, IntoIter: ExactSizeIterator>,
     ) -> Call {
-        Call::new(script, keys).arg(&*self.epoch()).arg(layout::digits(self.seen(shard)))
+        Call::new(script, keys).in_life(self.epoch()).arg(layout::digits(self.seen(shard)))
     }
 
     /// Makes a call on a shard.
     pub(super) async fn ask(&self, shard: u8, call: &Call) -> Result<Reply, Failure> {
-        self.read(self.servers.run(self.names.slot(shard), call).await?)
+        self.read(call, self.servers.run(self.names.slot(shard), call).await?)
     }
 
     /// Makes a call on a shard that changes nothing.
     pub(super) async fn look_at(&self, shard: u8, call: &Call) -> Result<Reply, Failure> {
-        self.read(self.servers.read_by(self.names.slot(shard), call).await?)
+        self.read(call, self.servers.read_by(self.names.slot(shard), call).await?)
     }
 
     /// Reads an answer. If one shard has lost something, nobody knows what the others have lost.
-    fn read(&self, value: Value) -> Result<Reply, Failure> {
+    fn read(&self, call: &Call, value: Value) -> Result<Reply, Failure> {
         let reply = Reply::of(value);
         if let Err(Failure::Lost(loss)) = &reply {
-            self.guard.stop(*loss);
+            self.lost(call, *loss);
         }
         reply
+    }
+
+    /// The answer to `call` says that something was lost. If the store was adopted since the call was
+    /// made, it speaks of a life that is over, and stops nothing.
+    pub(super) fn lost(&self, call: &Call, loss: Loss) {
+        if call.epoch.as_ref().is_none_or(|epoch| *epoch == self.epoch()) {
+            self.guard.stop(loss);
+        }
     }
 }
 
@@ -94,11 +115,9 @@ impl Reply {
         let Value::Array(values) = value else { return Err(ODD) };
         let mut rest = values.into_iter();
         let Some(Value::Int(code)) = rest.next() else { return Err(ODD) };
-        match code {
-            -1 => Err(Failure::Lost(Loss::Flushed)),
-            -2 => Err(Failure::Lost(Loss::Replaced)),
-            -3 => Err(Failure::Lost(Loss::Behind)),
-            code => Ok(Self { code, rest }),
+        match Loss::of_code(code) {
+            Some(loss) => Err(Failure::Lost(loss)),
+            None => Ok(Self { code, rest }),
         }
     }
 

@@ -1,7 +1,7 @@
 //! The scripts, one per verb. A server keeps them by their digest; one that does not know a script
 //! yet, or any more, is given its text.
 
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 use redis::Cmd;
 
@@ -52,6 +52,8 @@ pub(super) struct Script {
 pub(super) struct Call {
     pub(super) script: &'static LazyLock<Script>,
     pub(super) command: Cmd,
+    /// The life that it was made for, if it belongs to one.
+    pub(super) epoch: Option<Arc<str>>,
 }
 
 impl Call {
@@ -66,7 +68,14 @@ impl Call {
         for key in keys {
             command.arg(key);
         }
-        Self { script, command }
+        Self { script, command, epoch: None }
+    }
+
+    /// Adds the life that it is made for, as the next argument.
+    pub(super) fn in_life(mut self, epoch: Arc<str>) -> Self {
+        self.command.arg(&*epoch);
+        self.epoch = Some(epoch);
+        self
     }
 
     /// Adds an argument.

@@ -15,7 +15,7 @@ use oncekey_core::{
 };
 use redis::Value;
 
-use super::error::Failure;
+use super::error::{Failure, Loss};
 use super::layout;
 use super::place::{shard_of, shards};
 use super::reach::{Reach, Reply};
@@ -276,8 +276,17 @@ impl Reach {
         let call = self.call(&GET, shard, &keys);
         let mut reply = self.look_at(shard, &call).await?;
         let now = Timestamp::from_micros(reply.number()?);
-        let Some(bytes) = reply.bytes()? else { return Ok((now, None)) };
-        let answer = reply.bytes()?.unwrap_or_default();
+        let (bytes, answer) = (reply.bytes()?, reply.bytes()?.unwrap_or_default());
+        let loss = Loss::of_code(reply.number()?);
+        if let Some(loss) = loss {
+            self.lost(&call, loss);
+        }
+        let bytes = match (bytes, loss) {
+            (Some(bytes), _) => bytes,
+            (None, None) => return Ok((now, None)),
+            // It may have been there: a store that has lost something cannot say that it was not.
+            (None, Some(loss)) => return Err(Failure::Lost(loss)),
+        };
         let found = layout::read(id, &bytes, &answer)?;
         Ok((now, Some((bytes, found))))
     }

@@ -1,0 +1,203 @@
+//! Which life of the server a connection leads to, and whether it may grant keys.
+//!
+//! A connection leads to one server process for as long as it stands, and a server that was promoted
+//! or recovered since is met on a new connection. So every connection asks once, when it is made. As
+//! soon as somebody relies on the life of the store (see `Restore::lineage`), a connection to another
+//! one grants nothing until that is adopted. There is no moment in between: the very claim for which
+//! the connection was made is refused.
+//!
+//! Behind a pooler a connection of ours stays while the server behind it changes. Then only whoever
+//! asks for the lineage now and again notices.
+
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+use oncekey_core::StoreError;
+use tokio_postgres::{Client, Error};
+
+use super::error::unsuitable;
+
+/// Knows the life that grants may be made in.
+#[derive(Debug, Default)]
+pub(super) struct Guard {
+    /// How a life is asked for; not before the tables are there.
+    question: OnceLock<String>,
+    known: Mutex<Known>,
+}
+
+/// A life of the server: its cluster, its timeline and the epoch of the tables.
+pub(super) type Life = Arc<str>;
+
+#[derive(Debug, Default)]
+struct Known {
+    /// The life that grants are made in; `None` as long as nobody relies on it.
+    accepted: Option<Life>,
+    /// The life that was told to whoever asked last.
+    told: Option<Life>,
+    /// The life that was met last. Connections to others are not used any more.
+    newest: Option<Life>,
+}
+
+/// Whether a connection may grant keys.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Grants {
+    Allowed,
+    /// The server is in a life that nobody has accepted yet.
+    Stopped,
+    /// The connection leads to a life that is over. Another one will do.
+    Outdated,
+}
+
+/// What a server says that does not know. It is no life that anybody accepts.
+const UNKNOWN: &str = "unknown";
+
+impl Guard {
+    /// How a life is asked for, from now on.
+    pub(super) fn ask_by(&self, question: String) {
+        // Only the first one counts, and there is only one.
+        let _ = self.question.set(question);
+    }
+
+    /// Which life a new connection leads to. A server that cannot say is still good for reads.
+    pub(super) async fn meet(&self, client: &Client) -> Result<Life, Error> {
+        let Some(question) = self.question.get() else { return Ok(UNKNOWN.into()) };
+        let life = match client.query_typed(question.as_str(), &[]).await {
+            Ok(rows) => rows.first().and_then(|row| row.try_get::<_, String>(0).ok()),
+            Err(error) if error.as_db_error().is_some() => None,
+            Err(error) => return Err(error),
+        };
+        let life = life.map_or_else(|| UNKNOWN.into(), Life::from);
+        self.met(&life);
+        Ok(life)
+    }
+
+    /// Somebody was told that the store is in this life, and relies on it.
+    pub(super) fn told(&self, life: &str) {
+        let life = Life::from(life);
+        let mut known = self.lock();
+        known.accepted.get_or_insert_with(|| Arc::clone(&life));
+        known.told = Some(Arc::clone(&life));
+        drop(known);
+        self.met(&life);
+    }
+
+    /// Accepts the life that was told last. Another one that was met since is not accepted: nobody
+    /// has looked at it.
+    pub(super) fn adopt(&self) {
+        let mut known = self.lock();
+        known.accepted = known.told.clone();
+    }
+
+    /// Whether a connection to `life` may grant keys.
+    pub(super) fn grants(&self, life: &Life) -> Grants {
+        let known = self.lock();
+        match &known.accepted {
+            None => Grants::Allowed,
+            Some(accepted) if known.newest.as_ref() != Some(accepted) => Grants::Stopped,
+            Some(accepted) if accepted == life => Grants::Allowed,
+            Some(_) => Grants::Outdated,
+        }
+    }
+
+    /// Whether a connection to `life` leads to where others do not lead any more. What is read there
+    /// would say nothing about the store.
+    pub(super) fn is_outdated(&self, life: &Life) -> bool {
+        let known = self.lock();
+        known.accepted.is_some() && known.newest.as_ref() != Some(life)
+    }
+
+    /// Why nothing is granted, if so.
+    pub(super) fn stopped(&self) -> Result<(), StoreError> {
+        let known = self.lock();
+        match &known.accepted {
+            Some(accepted) if known.newest.as_ref() != Some(accepted) => Err(moved()),
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    fn met(&self, life: &Life) {
+        let mut known = self.lock();
+        if known.newest.as_ref() == Some(life) {
+            return;
+        }
+        if let Some(accepted) = known.accepted.as_ref().filter(|accepted| *accepted != life) {
+            tracing::error!(
+                before = &**accepted,
+                now = &**life,
+                "PostgreSQL failed over or was restored: no key is granted until somebody has seen \
+                 to what was lost and calls `adopt`"
+            );
+        }
+        known.newest = Some(Arc::clone(life));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Nothing is granted in this life.
+pub(super) fn moved() -> StoreError {
+    unsuitable(
+        "PostgreSQL failed over or was restored, and may have lost what it acknowledged last: no key \
+         is granted until somebody has seen to that and calls `adopt`; an engine with a ring does",
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn life(name: &str) -> Life {
+        name.into()
+    }
+
+    #[test]
+    fn a_store_on_which_nobody_relies_grants_in_every_life() {
+        let guard = Guard::default();
+        guard.met(&life("a"));
+        guard.met(&life("b"));
+        assert_eq!(guard.grants(&life("b")), Grants::Allowed);
+        assert!(guard.stopped().is_ok());
+    }
+
+    #[test]
+    fn another_life_grants_nothing_until_it_is_adopted() {
+        let guard = Guard::default();
+        guard.told("a");
+        guard.met(&life("b"));
+        assert_eq!(guard.grants(&life("b")), Grants::Stopped);
+        assert_eq!(guard.grants(&life("a")), Grants::Stopped, "the old one is not to be trusted");
+        assert!(guard.is_outdated(&life("a")) && !guard.is_outdated(&life("b")));
+        assert!(guard.stopped().is_err());
+        guard.told("b");
+        guard.adopt();
+        assert_eq!(guard.grants(&life("b")), Grants::Allowed);
+        assert_eq!(guard.grants(&life("a")), Grants::Outdated);
+        assert!(guard.stopped().is_ok());
+    }
+
+    /// Two failovers in a row: what was looked at is not what is there now.
+    #[test]
+    fn a_life_that_nobody_has_looked_at_is_not_adopted() {
+        let guard = Guard::default();
+        guard.told("a");
+        guard.met(&life("b"));
+        guard.told("b");
+        guard.met(&life("c"));
+        guard.adopt();
+        assert_eq!(guard.grants(&life("c")), Grants::Stopped);
+    }
+
+    /// The old primary is still up, and a connection to it is made by chance: F40.
+    #[test]
+    fn a_connection_to_a_life_that_is_over_stops_grants_until_the_next_one() {
+        let guard = Guard::default();
+        guard.told("a");
+        guard.told("b");
+        guard.adopt();
+        guard.met(&life("a"));
+        assert_eq!(guard.grants(&life("b")), Grants::Stopped);
+        guard.met(&life("b"));
+        assert_eq!(guard.grants(&life("b")), Grants::Allowed);
+    }
+}
