@@ -8,6 +8,7 @@ use crate::cells::{Verb, Way};
 use crate::grid::Grid;
 use crate::large_body::LargeBody;
 use crate::large_store::LargeStore;
+use crate::server::{Found, Kind};
 
 /// The number of callers at which the store is held to something.
 const CALLERS: usize = 64;
@@ -34,6 +35,103 @@ pub(crate) fn of_grid(grid: &Grid, machine: &Machine) -> Vec<Bar> {
         ));
     }
     bars
+}
+
+/// What a store on a server is held to.
+struct Demand {
+    what: &'static str,
+    wanted: &'static str,
+    verb: Verb,
+    callers: usize,
+    than: Way,
+    limit: Limit,
+}
+
+enum Limit {
+    /// At least so many times as fast.
+    Times(f64),
+    /// At most so many microseconds slower.
+    Later(f64),
+}
+
+/// The demands on a store on a server. What was not measured is not met.
+pub(crate) fn of_server(found: &Found) -> Vec<Bar> {
+    let demands = demands(found.kind);
+    let bar = |demand: &Demand| {
+        let Demand { what, wanted, verb, callers, than, ref limit } = *demand;
+        let what = format!("{}: {what}", found.kind.label());
+        let grid = match &found.grid {
+            Ok((grid, _)) => grid,
+            Err(why) => return Bar::not_measured(&what, wanted, why.lines().next().unwrap_or("")),
+        };
+        let figure = match limit {
+            Limit::Times(_) => grid.times(verb, callers, than),
+            Limit::Later(_) => grid.delay(verb, callers, than),
+        };
+        let Some(figure) = figure else {
+            return Bar::not_measured(&what, wanted, "not with these callers, or not in this run");
+        };
+        match limit {
+            Limit::Times(least) => {
+                Bar::new(what, wanted, format!("{figure:.2} x"), figure >= *least)
+            }
+            Limit::Later(most) => {
+                let shown = format!("{:.2} ms", figure / 1e3);
+                Bar::new(what, wanted, shown, figure <= *most)
+            }
+        }
+    };
+    demands.iter().map(bar).collect()
+}
+
+fn demands(kind: Kind) -> Vec<Demand> {
+    let times = |what, wanted, (verb, callers, than), least| Demand {
+        what,
+        wanted,
+        verb,
+        callers,
+        than,
+        limit: Limit::Times(least),
+    };
+    let pair = |callers| (Verb::Pair, callers, Way::Unbatched);
+    let lone = Demand {
+        what: "claim+complete at 1 caller, later than unbatched",
+        wanted: "<= 1 ms",
+        verb: Verb::Pair,
+        callers: 1,
+        than: Way::Unbatched,
+        limit: Limit::Later(1_000.0),
+    };
+    match kind {
+        Kind::Postgres => vec![
+            times("claim+complete at 64 callers / unbatched", ">= 2 x", pair(64), 2.0),
+            times("claim+complete at 512 callers / unbatched", ">= 4 x", pair(512), 4.0),
+            times(
+                "replay at 64 callers / plain SELECT",
+                ">= 0.8 x",
+                (Verb::Replay, CALLERS, Way::ByHand),
+                0.8,
+            ),
+            lone,
+        ],
+        Kind::MariaDb => vec![
+            times("claim+complete at 64 callers / unbatched", ">= 1.5 x", pair(64), 1.5),
+            times("claim+complete at 512 callers / unbatched", ">= 3 x", pair(512), 3.0),
+            lone,
+        ],
+        Kind::Redis => [64, 512]
+            .map(|callers| {
+                let what = if callers == 64 {
+                    "claim at 64 callers / redis-benchmark"
+                } else {
+                    "claim at 512 callers / redis-benchmark"
+                };
+                times(what, ">= 0.7 x", (Verb::Claim, callers, Way::ByHand), 0.7)
+            })
+            .into(),
+        // Nothing is demanded of it: its server is not the one that people run.
+        Kind::DynamoDb => Vec::new(),
+    }
 }
 
 /// The demand on claims beside large answers.

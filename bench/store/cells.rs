@@ -2,10 +2,8 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use oncekey::core::{Claim, Claimed, Completion, Lease, Refusal, Store as _, Write};
 use oncekey::store::sqlite::SqliteStore;
 use oncekey_bench::clock::Stopwatch;
 use oncekey_bench::stats::Sample;
@@ -14,6 +12,7 @@ use tokio::sync::Mutex;
 
 use crate::Result;
 use crate::by_hand::{self, ByHand, Held, PreparedClaim, StoredAnswer};
+use crate::calls::{Calls, pick};
 use crate::drive::{Next, drive};
 use crate::work::{self, Work};
 
@@ -42,6 +41,8 @@ pub(crate) enum Way {
     ByHand,
     /// One transaction per operation, and the callers queue for it.
     Unbatched,
+    /// The same on many more connections than the store has.
+    Wide,
 }
 
 /// Where and how long a cell runs.
@@ -77,7 +78,7 @@ impl Verb {
     /// Who can do it.
     pub(crate) const fn ways(self) -> &'static [Way] {
         match self {
-            Self::Claim | Self::Complete | Self::Pair => &[Way::Store, Way::ByHand, Way::Unbatched],
+            Self::Claim | Self::Complete | Self::Pair => &Way::ALL,
             Self::Replay => &[Way::Store, Way::ByHand],
             Self::Contended => &[Way::Store],
         }
@@ -85,11 +86,15 @@ impl Verb {
 }
 
 impl Way {
+    /// Those that have columns in the table.
+    pub(crate) const ALL: [Self; 3] = [Self::Store, Self::ByHand, Self::Unbatched];
+
     pub(crate) const fn label(self) -> &'static str {
         match self {
             Self::Store => "store",
             Self::ByHand => "by hand",
             Self::Unbatched => "unbatched",
+            Self::Wide => "unbatched, wide",
         }
     }
 }
@@ -99,10 +104,11 @@ pub(crate) fn run(runtime: &Runtime, verb: Verb, way: Way, setting: &Setting) ->
     let path = setting.folder.join("cell.db");
     let held = prepare(verb, setting, &path)?;
     let sample = match way {
-        Way::Store => with_store(runtime, verb, setting, &path, held)?,
+        Way::Store => with_store(runtime, verb, setting, &path, &held)?,
         Way::ByHand if verb == Verb::Replay => select_by_hand(setting, &path)?,
         Way::ByHand => write_by_hand(verb, setting, &path, &held)?,
-        Way::Unbatched => unbatched(runtime, verb, setting, &path, held)?,
+        // SQLite has one writer, whoever asks.
+        Way::Unbatched | Way::Wide => unbatched(runtime, verb, setting, &path, held)?,
     };
     remove(&path)?;
     Ok(sample)
@@ -149,104 +155,19 @@ fn prepare(verb: Verb, setting: &Setting, path: &Path) -> Result<Vec<Held>> {
     Ok(held)
 }
 
-/// What all callers of a store share.
-#[derive(Debug)]
-struct Shared {
-    verb: Verb,
-    callers: usize,
-    store: SqliteStore,
-    work: Work,
-    completion: Completion,
-    held: Vec<Held>,
-    /// Made beforehand: making a claim takes a tenth of the time of a replay. With another owner
-    /// than the first, as a retry has.
-    retries: Vec<Claim>,
-    /// Of the contended keys: how many were asked for, and how many won.
-    asked: AtomicUsize,
-    won: AtomicUsize,
-}
-
 fn with_store(
     runtime: &Runtime,
     verb: Verb,
     setting: &Setting,
     path: &Path,
-    held: Vec<Held>,
+    held: &[Held],
 ) -> Result<Sample> {
-    let Setting { callers, span, seed, .. } = *setting;
-    let work = Work::new(seed);
-    let retries = if verb == Verb::Replay { REPLAYED } else { 0 };
-    let shared = Arc::new(Shared {
-        verb,
-        callers,
-        store: SqliteStore::open(path)?,
-        retries: (0..retries).map(|number| work.claim(number, number + REPLAYED)).collect(),
-        work,
-        completion: work::completion(),
-        held,
-        asked: AtomicUsize::new(0),
-        won: AtomicUsize::new(0),
-    });
-    let call = {
-        let shared = Arc::clone(&shared);
-        move |ticket| {
-            let shared = Arc::clone(&shared);
-            async move { shared.call(ticket).await }
-        }
-    };
-    let sample = runtime.block_on(drive(callers, span, call));
-    let Shared { asked, won, .. } = &*shared;
-    assert_eq!(won.load(Ordering::Relaxed), asked.load(Ordering::Relaxed), "one owner per key");
-    Ok(sample)
-}
-
-impl Shared {
-    async fn call(&self, ticket: usize) -> Next {
-        match self.verb {
-            Verb::Claim => drop(claim(&self.store, &self.work, ticket).await),
-            Verb::Complete => {
-                let Some(Held { lease, .. }) = self.held.get(ticket) else { return Next::Dry };
-                self.complete(lease).await;
-            }
-            Verb::Pair => {
-                let lease = claim(&self.store, &self.work, ticket).await;
-                self.complete(&lease).await;
-            }
-            Verb::Replay => self.replay(&self.retries[pick(ticket, REPLAYED)]).await,
-            Verb::Contended => self.contend(ticket / self.callers, ticket).await,
-        }
-        Next::More
-    }
-
-    async fn complete(&self, lease: &Lease) {
-        let write = self.store.complete(lease, &self.completion).await;
-        let write = write.expect("the store answers");
-        assert_eq!(write, Write::Applied, "nobody else completes this key");
-    }
-
-    async fn replay(&self, retry: &Claim) {
-        match self.store.claim(retry).await.expect("the store answers") {
-            Claimed::Lost { refusal: Refusal::Replay, .. } => {}
-            Claimed::Lost { refusal, .. } => panic!("no replay: {refusal:?}"),
-            Claimed::Won { grant, .. } => panic!("a finished key was run again: {grant:?}"),
-        }
-    }
-
-    async fn contend(&self, key: usize, owner: usize) {
-        self.asked.fetch_max(key + 1, Ordering::Relaxed);
-        let claimed = self.store.claim(&self.work.claim(key, owner)).await;
-        if let Claimed::Won { .. } = claimed.expect("the store answers") {
-            self.won.fetch_add(1, Ordering::Relaxed);
-        }
-    }
-}
-
-/// Claims a new key, which must succeed.
-pub(crate) async fn claim(store: &SqliteStore, work: &Work, number: usize) -> Lease {
-    match store.claim(&work.claim(number, number)).await.expect("the store answers") {
-        Claimed::Won { lease, .. } => lease,
-        Claimed::Lost { refusal, .. } => panic!("a new key was refused: {refusal:?}"),
-    }
+    let store = Arc::new(SqliteStore::open(path)?);
+    let leases = held.iter().map(|held| held.lease).collect();
+    let replayed = if verb == Verb::Replay { REPLAYED } else { 0 };
+    let work = Work::new(setting.seed);
+    let calls = Calls::new((verb, setting.callers), store, work, leases, replayed);
+    Ok(runtime.block_on(calls.run(setting.span)))
 }
 
 fn write_by_hand(verb: Verb, setting: &Setting, path: &Path, held: &[Held]) -> Result<Sample> {
@@ -358,9 +279,4 @@ fn unbatched(
         }
     };
     Ok(runtime.block_on(drive(setting.callers, setting.span, call)))
-}
-
-/// A number below `count` that looks random.
-pub(crate) fn pick(ticket: usize, count: usize) -> usize {
-    usize::try_from(work::mix(ticket as u64) % count as u64).unwrap_or(0)
 }

@@ -1,13 +1,12 @@
 //! The table: every operation by every way at every number of callers, round after round.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use oncekey_bench::stats::{self, Sample};
 use oncekey_bench::table::{Table, count, millis};
 use serde_json::{Value, json};
-use tokio::runtime::Runtime;
 
-use crate::cells::{self, Setting, Verb, Way};
+use crate::cells::{Setting, Verb, Way};
 use crate::{Plan, Result};
 
 /// All samples of all cells, in the order of the rounds.
@@ -15,26 +14,40 @@ use crate::{Plan, Result};
 pub(crate) struct Grid(BTreeMap<(Verb, usize, Way), Vec<Sample>>);
 
 impl Grid {
-    /// Measures. The ways of one operation follow each other closely, so that what the machine
-    /// does besides disturbs them alike.
-    pub(crate) fn measure(runtime: &Runtime, plan: &Plan) -> Result<Self> {
+    /// Measures with `run`, which does an operation in one of its `ways`. The ways of one operation
+    /// follow each other closely, so that what the machine does besides disturbs them alike.
+    pub(crate) fn measure(
+        name: &str,
+        plan: &Plan,
+        ways: impl Fn(Verb) -> &'static [Way],
+        mut run: impl FnMut(Verb, Way, &Setting) -> Result<Sample>,
+    ) -> Result<Self> {
         let mut grid = Self::default();
         let mut seed = 0;
         for round in 1..=plan.rounds {
             for &callers in &plan.callers {
-                eprintln!("round {round} of {}: {callers} callers", plan.rounds);
+                eprintln!("{name}, round {round} of {}: {callers} callers", plan.rounds);
                 for verb in Verb::ALL {
-                    for &way in verb.ways() {
+                    for &way in ways(verb) {
                         seed += 1;
                         let setting =
                             Setting { folder: plan.folder.clone(), callers, span: plan.span, seed };
-                        let sample = cells::run(runtime, verb, way, &setting)?;
+                        let sample = run(verb, way, &setting)?;
                         grid.0.entry((verb, callers, way)).or_default().push(sample);
                     }
                 }
             }
         }
         Ok(grid)
+    }
+
+    /// How much longer the store takes than `way`, in microseconds, by the medians of the rounds.
+    pub(crate) fn delay(&self, verb: Verb, callers: usize, way: Way) -> Option<f64> {
+        let spans = |way| {
+            let samples = self.0.get(&(verb, callers, way))?;
+            Some(samples.iter().map(|sample| sample.p50))
+        };
+        Some(stats::median(spans(Way::Store)?.zip(spans(way)?).map(|(ours, theirs)| ours - theirs)))
     }
 
     /// The medians of a cell.
@@ -92,6 +105,11 @@ impl Grid {
             })
         });
         cells.collect()
+    }
+
+    /// The numbers of callers that were measured.
+    pub(crate) fn callers(&self) -> BTreeSet<usize> {
+        self.0.keys().map(|(_, callers, _)| *callers).collect()
     }
 
     fn rows(&self) -> Vec<(Verb, usize)> {

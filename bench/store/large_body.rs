@@ -13,7 +13,7 @@ use tokio::time::MissedTickBehavior;
 
 use crate::drive::{Next, drive};
 use crate::work::{self, Work};
-use crate::{Plan, Result, cells};
+use crate::{Plan, Result, calls, cells};
 
 /// The body that is completed, and how often.
 const SIZE: usize = 1024 * 1024;
@@ -85,7 +85,7 @@ fn claims(runtime: &Runtime, plan: &Plan, every: Option<Duration>) -> Result<(Sa
             move |ticket| {
                 let (store, work) = (Arc::clone(&store), Arc::clone(&work));
                 async move {
-                    cells::claim(&store, &work, ticket).await;
+                    calls::claim(&*store, &work, ticket).await;
                     Next::More
                 }
             }
@@ -114,7 +114,7 @@ async fn complete_large(store: Arc<SqliteStore>, span: Duration, every: Duration
     let all = async {
         for number in 0..count {
             ticks.tick().await;
-            let lease = cells::claim(&store, &work, number as usize).await;
+            let lease = calls::claim(&*store, &work, number as usize).await;
             let write = store.complete(&lease, &completion).await.expect("the store answers");
             assert_eq!(write, Write::Applied, "nobody else completes this key");
             completed += 1;

@@ -20,7 +20,7 @@ use tokio::runtime::Runtime;
 use crate::by_hand::{ByHand, PreparedClaim, StoredAnswer, hash_of};
 use crate::drive::{Next, drive};
 use crate::work::{self, Work};
-use crate::{Plan, Result, cells};
+use crate::{Plan, Result, calls, cells};
 
 /// Keys in the small file.
 const FEW: usize = 10_000;
@@ -196,7 +196,7 @@ async fn check(path: &Path, stored: usize, due: usize) -> Result<()> {
     let store = SqliteStore::open(path)?;
     let work = Work::new(FILLED);
     for ticket in 0..CHECKED {
-        let id: KeyId = work.key(due + cells::pick(ticket, stored));
+        let id: KeyId = work.key(due + calls::pick(ticket, stored));
         let record = store.get(&id).await?.ok_or("a filled key is not there")?;
         if record.id != id || !matches!(record.state, State::Done { .. }) {
             return Err("a filled key is not what was filled in".into());
@@ -218,7 +218,7 @@ fn claims(runtime: &Runtime, path: &Path, work: Work) -> Result<f64> {
             let number = Some(numbers.start + ticket).filter(|number| *number < numbers.end);
             async move {
                 let Some(number) = number else { return Next::Dry };
-                cells::claim(&store, &work, number).await;
+                calls::claim(&*store, &work, number).await;
                 Next::More
             }
         };

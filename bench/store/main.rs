@@ -1,24 +1,28 @@
-//! Measures the SQLite store beside the raw limit of the disk and of SQLite.
+//! Measures the stores beside the raw limit of the disk, of SQLite and of the servers.
 //!
 //! ```text
-//! cargo xtask bench store [-- --quick | --large | --callers 1,64 | --json figures.json]
+//! cargo xtask bench store [--all] [--quick] [--large] [--callers 1,64] [--json figures.json]
 //! ```
 //!
 //! Every figure of the store stands beside two others of the same run: the same rows written *by
 //! hand*, in transactions of as many rows as there are callers, on one thread without a store;
 //! and the same rows *unbatched*, one transaction per operation. All are measured in turns and
 //! repeated, and the medians count, because no machine is quiet. It ends with the bars that the
-//! store is held to.
+//! store is held to. With `--all` the same is done on PostgreSQL, MariaDB, Redis and DynamoDB,
+//! wherever the variables `ONCEKEY_TEST_*` say that there is one; `server/mod.rs` says what the
+//! other two ways are there.
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a report is what it is for")]
 
 mod bars;
 mod by_hand;
+mod calls;
 mod cells;
 mod drive;
 mod grid;
 mod large_body;
 mod large_store;
+mod server;
 mod work;
 
 use std::path::PathBuf;
@@ -32,16 +36,25 @@ use oncekey_bench::{Result, bars as report};
 use serde_json::json;
 use tokio::runtime::Runtime;
 
+use crate::cells::Verb;
 use crate::grid::Grid;
 use crate::large_body::LargeBody;
 use crate::large_store::LargeStore;
+use crate::server::{Found, Kind};
 
-/// Measures the SQLite store beside the raw limit of the disk and of SQLite.
+/// Measures the stores beside the raw limit of the disk, of SQLite and of the servers.
 #[derive(Debug, Parser)]
 struct Arguments {
-    /// Seconds for each figure, all rounds together.
-    #[arg(long, default_value_t = 2.4)]
-    seconds: f64,
+    /// Measures the stores on servers too, wherever ONCEKEY_TEST_POSTGRES, _MYSQL, _REDIS and
+    /// _DYNAMODB say that there is one. `cargo xtask bench` starts them and sets these.
+    #[arg(long)]
+    all: bool,
+    /// Only the servers with these names, and not SQLite: postgresql, mariadb, redis, dynamodb.
+    #[arg(long, value_delimiter = ',', requires = "all")]
+    only: Vec<String>,
+    /// Seconds for each figure, all rounds together. Default: 2.4, or 0.75 with `--all`.
+    #[arg(long)]
+    seconds: Option<f64>,
     /// How often everything is measured; the medians count.
     #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1_000))]
     rounds: u32,
@@ -105,10 +118,19 @@ fn run(arguments: &Arguments) -> Result<ExitCode> {
 
     let runtime = Runtime::new()?;
     let mut bars = Vec::new();
-    let grid = if arguments.no_table { Grid::default() } else { Grid::measure(&runtime, &plan)? };
+    let grid = if arguments.no_table || !arguments.only.is_empty() {
+        Grid::default()
+    } else {
+        Grid::measure("SQLite", &plan, Verb::ways, |verb, way, setting| {
+            cells::run(&runtime, verb, way, setting)
+        })?
+    };
     bars.extend(bars::of_grid(&grid, &machine));
-    let large_body = LargeBody::measure(&runtime, &plan)?;
-    bars.extend(bars::of_large_body(&large_body));
+    let found = servers(arguments, &runtime, &plan);
+    bars.extend(found.iter().flat_map(bars::of_server));
+    let large_body =
+        if arguments.only.is_empty() { Some(LargeBody::measure(&runtime, &plan)?) } else { None };
+    bars.extend(large_body.iter().flat_map(bars::of_large_body));
     let large_store = if arguments.large {
         let stored = usize::try_from(arguments.millions)? * 1_000_000;
         Some(LargeStore::measure(&runtime, &plan, stored)?)
@@ -120,10 +142,15 @@ fn run(arguments: &Arguments) -> Result<ExitCode> {
     machine.add("took", format!("{:.0} s", watch.elapsed().as_secs_f64()));
 
     println!("{}", machine.text());
-    if !arguments.no_table {
-        println!("{}", grid.text());
+    if !arguments.no_table && arguments.only.is_empty() {
+        println!("SQLite\n{}", grid.text());
     }
-    println!("{}", large_body.text());
+    for found in &found {
+        println!("{}", found.text());
+    }
+    if let Some(found) = &large_body {
+        println!("{}", found.text());
+    }
     if let Some(found) = &large_store {
         println!("{}", found.text());
     }
@@ -132,7 +159,8 @@ fn run(arguments: &Arguments) -> Result<ExitCode> {
         let everything = json!({
             "machine": machine.to_json(),
             "table": grid.to_json(),
-            "large_body": large_body.to_json(),
+            "servers": found.iter().map(Found::to_json).collect::<Vec<_>>(),
+            "large_body": large_body.map(|found| found.to_json()),
             "large_store": large_store.map(|found| found.to_json()),
             "bars": report::to_json(&bars),
         });
@@ -142,9 +170,19 @@ fn run(arguments: &Arguments) -> Result<ExitCode> {
     Ok(if missed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
+/// Measures the stores on servers that were asked for.
+fn servers(arguments: &Arguments, runtime: &Runtime, plan: &Plan) -> Vec<Found> {
+    let is_wanted = |kind: &Kind| {
+        let named = |name: &String| name.eq_ignore_ascii_case(kind.label());
+        arguments.all && (arguments.only.is_empty() || arguments.only.iter().any(named))
+    };
+    Kind::ALL.into_iter().filter(is_wanted).map(|kind| kind.measure(runtime, plan)).collect()
+}
+
 fn plan(arguments: &Arguments, folder: PathBuf) -> Result<Plan> {
-    let (rounds, seconds) =
-        if arguments.quick { (1, 0.2) } else { (arguments.rounds, arguments.seconds) };
+    // All stores together should take some five minutes.
+    let seconds = arguments.seconds.unwrap_or(if arguments.all { 0.75 } else { 2.4 });
+    let (rounds, seconds) = if arguments.quick { (1, 0.2) } else { (arguments.rounds, seconds) };
     let span = Duration::try_from_secs_f64(seconds / f64::from(rounds))?;
     let callers = arguments.callers.clone();
     if callers.contains(&0) || span.is_zero() {

@@ -1,10 +1,15 @@
 //! `cargo xtask bench`: benchmarks by name.
 
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 
 use anyhow::{Context as _, Result};
 
+use crate::folder::{Folder, Logs};
 use crate::programs;
+use crate::screen::{Detail, Screen};
+use crate::servers::{self, Server, Servers};
+use crate::stop::Stop;
+use crate::tools::Tools;
 
 /// Name, what it measures, and which program of the package `oncekey-bench` does it.
 const BENCHES: &[(&str, &str, &str)] = &[
@@ -23,14 +28,61 @@ pub(crate) fn run(what: Option<&str>, arguments: &[String]) -> Result<ExitCode> 
         eprintln!("{}", menu(what));
         return Ok(ExitCode::from(crate::EXIT_USAGE));
     };
-    let status = programs::cargo()
-        .args(["run", "--release", "-p", "oncekey-bench", "--bin", program, "--"])
-        .args(arguments)
-        .current_dir(crate::root())
-        .status()
-        .context("cannot run cargo")?;
+    let mut command = programs::cargo();
+    command.args(["run", "--release", "-p", "oncekey-bench", "--bin", program, "--"]);
+    command.args(arguments).current_dir(crate::root());
+    if *program == "bench-store" && arguments.iter().any(|argument| argument == "--all") {
+        return beside_servers(command);
+    }
+    finish(command)
+}
+
+fn finish(mut command: Command) -> Result<ExitCode> {
+    let status = command.status().context("cannot run cargo")?;
     let code = status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1);
     Ok(ExitCode::from(code))
+}
+
+/// The servers that stores are measured on.
+const MEASURED: [Server; 4] = [Server::Postgres, Server::MariaDb, Server::Redis, Server::DynamoDb];
+
+/// Runs a benchmark with servers. It is told why one cannot be had, and shows that.
+fn beside_servers(mut command: Command) -> Result<ExitCode> {
+    let stop = Stop::on_signals()?;
+    let screen = Screen::new(Detail::Short);
+    let (mut tools, mut able) = (Tools::default(), Vec::new());
+    for server in servers::unprovided().into_iter().filter(|server| MEASURED.contains(server)) {
+        match Tools::prepare(&servers::tools_for(&[server]), screen, &stop) {
+            Ok(found) => {
+                tools.add(found);
+                able.push(server);
+            }
+            Err(error) => {
+                stop.check()?;
+                command.env(reason_of(server), format!("{error:#}"));
+            }
+        }
+    }
+    let folder = Folder::create(Logs::Remove)?;
+    let mut servers = Servers::start(&able, &tools, &folder);
+    let (settings, failures) = servers.ready(&stop)?;
+    for failure in failures {
+        let failed = able.iter().find(|server| failure.to_string() == server.label());
+        if let Some(server) = failed {
+            command.env(reason_of(*server), format!("{failure:#}"));
+        }
+    }
+    command.envs(settings);
+    let code = finish(command)?;
+    for error in servers.stop() {
+        screen.say(&format!("{error:#}"));
+    }
+    Ok(code)
+}
+
+/// The variable that tells the benchmark why there is no such server.
+fn reason_of(server: Server) -> String {
+    format!("{}_WHY", server.variable())
 }
 
 fn menu(what: Option<&str>) -> String {

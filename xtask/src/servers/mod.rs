@@ -92,7 +92,7 @@ impl Server {
         Self::DynamoDb,
     ];
 
-    fn label(self) -> &'static str {
+    pub(crate) fn label(self) -> &'static str {
         match self {
             Self::Postgres => "postgres",
             Self::PgBouncer => "pgbouncer",
@@ -104,7 +104,7 @@ impl Server {
     }
 
     /// The variable that tells the tests where this server is.
-    fn variable(self) -> &'static str {
+    pub(crate) fn variable(self) -> &'static str {
         match self {
             Self::Postgres => "ONCEKEY_TEST_POSTGRES",
             Self::PgBouncer => "ONCEKEY_TEST_PGBOUNCER",

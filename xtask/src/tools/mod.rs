@@ -52,7 +52,7 @@ enum Source {
 }
 
 /// The tools of this run, by the path of their main program.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Tools(BTreeMap<Tool, PathBuf>);
 
 impl Tools {
@@ -77,6 +77,11 @@ impl Tools {
             bail!("these are installed, but too old or not in a usual place:{}", advice(&missing));
         }
         Ok(found)
+    }
+
+    /// Adds tools that were prepared apart.
+    pub(crate) fn add(&mut self, others: Self) {
+        self.0.extend(others.0);
     }
 
     /// The main program of a tool that was asked for.
