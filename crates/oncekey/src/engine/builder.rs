@@ -253,7 +253,8 @@ impl Builder {
             Heartbeat::Task => self.spawner.spawn(Box::pin(beat.run())),
         }
         if let Some(backlog) = &backlog {
-            self.spawner.spawn(Box::pin(Arc::clone(backlog).run(Arc::clone(&store), sentry.clone())));
+            self.spawner
+                .spawn(Box::pin(Arc::clone(backlog).run(Arc::clone(&store), sentry.clone())));
         }
         let waits = Waits::new(Arc::clone(&store), self.wake, Arc::clone(&self.spawner));
         let spawner = Arc::clone(&self.spawner);

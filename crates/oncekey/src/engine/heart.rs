@@ -184,8 +184,7 @@ impl Beat {
             }
             // Work that ended meanwhile is not running under its lease either; it has let go.
             (Renewal::Lost, Some(grip)) => {
-                let is_kept =
-                    || self.heart.kept().all.contains_key(&(held.id, grip.lease.fence));
+                let is_kept = || self.heart.kept().all.contains_key(&(held.id, grip.lease.fence));
                 // A store that has forgotten more than this has lost nothing to anybody.
                 let word = match &self.sentry {
                     Some(sentry) if is_kept() => sentry.word().await,

@@ -68,7 +68,12 @@ enum Job {
     /// A key is granted, or stands like this.
     Stands(Box<Note>),
     /// An attempt has ended. Its digest is computed by the thread, because nobody waits for that.
-    Ended { lease: Lease, end: Box<End>, now: Timestamp, known: Option<Box<Note>> },
+    Ended {
+        lease: Lease,
+        end: Box<End>,
+        now: Timestamp,
+        known: Option<Box<Note>>,
+    },
     /// Somebody else has the key.
     Gone(Lease),
     Remember(Lineage, oneshot::Sender<Result<(), RingError>>),

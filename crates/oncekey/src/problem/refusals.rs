@@ -106,7 +106,9 @@ fn not_kept(reason: NotKept) -> &'static str {
         }
         NotKept::Erased => "The request was executed. Its answer was erased on request.",
         NotKept::Expired => "The request was executed. Its answer was kept no longer.",
-        NotKept::Lost => "The request was executed. Its answer was lost in a failover of the store.",
+        NotKept::Lost => {
+            "The request was executed. Its answer was lost in a failover of the store."
+        }
     }
 }
 

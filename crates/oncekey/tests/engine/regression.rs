@@ -85,7 +85,11 @@ macro_rules! delegate {
             async fn claim(&self, claim: &Claim) -> Result<Claimed, StoreError> {
                 self.write().claim(claim).await
             }
-            async fn renew(&self, all: &[Lease], span: Duration) -> Result<Vec<Renewal>, StoreError> {
+            async fn renew(
+                &self,
+                all: &[Lease],
+                span: Duration,
+            ) -> Result<Vec<Renewal>, StoreError> {
                 self.write().renew(all, span).await
             }
             async fn send(&self, lease: &Lease) -> Result<Write, StoreError> {
@@ -222,11 +226,16 @@ async fn a_key_that_the_store_forgot_never_runs_twice() {
         let folder = tempfile::tempdir().unwrap();
         let (scene, store) = forgotten(folder.path(), life).await;
         until("noticed", || is_stopped(&scene.engine)).await;
-        assert!(finding(&scene.engine).contains("grants are stopped"), "{}", finding(&scene.engine));
+        assert!(
+            finding(&scene.engine).contains("grants are stopped"),
+            "{}",
+            finding(&scene.engine)
+        );
         // Nothing new is granted, and what is there is replayed.
         let reply = scene.ask("new", 1, 201, NO_TIME).await;
         let why = Unavailable::Regressed;
-        let is_refused = matches!(&reply, Reply::Refused(Refused::Unavailable { why: w, .. }) if *w == why);
+        let is_refused =
+            matches!(&reply, Reply::Refused(Refused::Unavailable { why: w, .. }) if *w == why);
         assert!(is_refused, "{reply:?}");
         let reply = scene.ask("k0", 1, 201, NO_TIME).await;
         assert!(matches!(reply, Reply::Replayed(_)), "{reply:?}");
@@ -241,7 +250,11 @@ async fn a_key_that_the_store_forgot_never_runs_twice() {
         assert_eq!(scene.runs(), 4, "every key ran once");
         let reply = scene.ask("new", 1, 201, NO_TIME).await;
         assert!(matches!(reply, Reply::Ran(_)), "{reply:?}");
-        assert!(finding(&scene.engine).contains("3 finished without"), "{}", finding(&scene.engine));
+        assert!(
+            finding(&scene.engine).contains("3 finished without"),
+            "{}",
+            finding(&scene.engine)
+        );
     }
 }
 

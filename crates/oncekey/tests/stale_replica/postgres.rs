@@ -58,7 +58,10 @@ impl Server {
 
     async fn ask(&self, question: &str) -> bool {
         let Some(client) = self.client().await else { return false };
-        client.query_one(question, &[]).await.is_ok_and(|row| row.get::<_, Option<bool>>(0) == Some(true))
+        client
+            .query_one(question, &[])
+            .await
+            .is_ok_and(|row| row.get::<_, Option<bool>>(0) == Some(true))
     }
 }
 
@@ -130,7 +133,8 @@ fn program(name: &str) -> String {
 #[ignore = "needs PostgreSQL: run cargo xtask test"]
 async fn a_stale_postgres_replica_is_noticed_and_healed() {
     let mut servers = Servers::start().await;
-    let url = format!("postgres://oncekey@127.0.0.1:{}/postgres?sslmode=disable", servers.front.port);
+    let url =
+        format!("postgres://oncekey@127.0.0.1:{}/postgres?sslmode=disable", servers.front.port);
     let store = PostgresOptions::new(&url).open().await.unwrap();
     tell("PostgreSQL", Arc::new(store), &mut servers).await;
 }

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use oncekey::core::{
-    Claim, Claimed, Class, ErrorKind, Fingerprint, KeyId, Origin, Owner, Places, Restore as _, Sent,
-    Store as _,
+    Claim, Claimed, Class, ErrorKind, Fingerprint, KeyId, Origin, Owner, Places, Restore as _,
+    Sent, Store as _,
 };
 use oncekey::store::redis::RedisOptions;
 use tempfile::TempDir;

@@ -67,7 +67,14 @@ pub(crate) async fn tell<S: Store + Restore>(name: &str, store: Arc<S>, pair: &m
             let state = record.map(|record| record.state);
             assert!(matches!(state, Some(State::Done { .. })), "{name} {round} {key}: {state:?}");
             let reply = node.ask(key).await;
-            let is_kept = matches!(&reply, Reply::Refused(Refused::NotRetained { status: Some(201), reason: NotKept::Lost, .. }));
+            let is_kept = matches!(
+                &reply,
+                Reply::Refused(Refused::NotRetained {
+                    status: Some(201),
+                    reason: NotKept::Lost,
+                    ..
+                })
+            );
             assert!(is_kept, "{name} {round} {key}: {reply:?}");
         }
         for key in keys("early", round) {
@@ -171,7 +178,8 @@ impl Node {
                         &reply,
                         Reply::Refused(
                             Refused::Unavailable {
-                                why: Unavailable::Store | Unavailable::Regressed, ..
+                                why: Unavailable::Store | Unavailable::Regressed,
+                                ..
                             } | Refused::NotRetained { .. }
                         )
                     );

@@ -65,7 +65,8 @@ impl RingFile {
         let length = usize::try_from(file.metadata().map_err(reading)?.len()).unwrap_or(most);
         let mut bytes = vec![0; length.min(most)];
         file.read_exact_at(&mut bytes, 0).map_err(reading)?;
-        let headers = [0, PAGE].map(|at| bytes.get(at..at + PAGE).map_or(Header::None, read_header));
+        let headers =
+            [0, PAGE].map(|at| bytes.get(at..at + PAGE).map_or(Header::None, read_header));
         let mut ring = Self { file, slots, turn: 0, _lock: lock };
         let mut contents = Contents::default();
         for header in headers {
@@ -145,7 +146,10 @@ impl RingFile {
 }
 
 enum Header {
-    Sound { turn: u64, lineage: String },
+    Sound {
+        turn: u64,
+        lineage: String,
+    },
     /// Sound, and of another version.
     Version(u32),
     /// Never written, or damaged.

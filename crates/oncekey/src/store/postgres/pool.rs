@@ -105,7 +105,9 @@ impl Pool {
                     self.discard(place, &line).await;
                     return Err(match effect {
                         Effect::Harmless => too_slow(ErrorKind::Unavailable),
-                        Effect::Repeatable | Effect::Writes | Effect::Grants => too_slow(ErrorKind::Ambiguous),
+                        Effect::Repeatable | Effect::Writes | Effect::Grants => {
+                            too_slow(ErrorKind::Ambiguous)
+                        }
                     });
                 }
             };

@@ -305,7 +305,11 @@ impl Examiner<'_> {
             }
             // No caller completes with a tombstone.
             Shown::Gone(
-                NotKept::TooLarge | NotKept::Streamed | NotKept::Upgraded | NotKept::StatusOnly,
+                NotKept::TooLarge
+                | NotKept::Streamed
+                | NotKept::Upgraded
+                | NotKept::StatusOnly
+                | NotKept::Lost,
             ) => false,
         }
     }
