@@ -223,7 +223,7 @@ impl Shared {
         match sentry.admit(now).await {
             Pass::Granted(ticket) => Ok(Some(ticket)),
             Pass::Unsure => Err((Unavailable::Store, SOONEST)),
-            Pass::Regressed(left) => Err((Unavailable::Regressed, left.clamp(SOONEST, LATEST))),
+            Pass::Stopped(left) => Err((Unavailable::Regressed, left.clamp(SOONEST, LATEST))),
         }
     }
 

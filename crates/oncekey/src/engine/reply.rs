@@ -148,8 +148,8 @@ pub enum Refused {
 pub enum Unavailable {
     /// The store does not answer, or refuses to work as it is set up.
     Store,
-    /// The store has lost records that it had acknowledged, and is being put right. Never a reason to
-    /// run without protection: what was lost may have been this very key.
+    /// The store failed over, and what it may have lost is being put back. Never a reason to run
+    /// without protection: what was lost may have been this very key.
     Regressed,
     /// This node has as many claims under way as it may.
     Busy,

@@ -7,16 +7,17 @@
 //! - the **lineage** of the store with the one that it knew, also across a restart of the node;
 //! - the newest notes of the ring, the **canaries**, with what the store has of them.
 //!
-//! Another lineage with every canary in place is a clean failover, and is adopted. A canary that is
-//! missing, or older than it was, is a regression: grants stop, people are alarmed, every node puts
-//! its notes back, and after a lease grants go on.
+//! Another lineage with every canary in place is a failover that lost nothing of this node's. It is
+//! adopted after a few seconds: another node may miss something, and puts it back meanwhile. A canary
+//! that is missing, or older than it was, is a regression: grants stop, people are alarmed, every
+//! node puts its notes back at once, and after a lease grants go on.
 //!
 //! ```text
-//!            nothing odd                        a lease is over, all is put back
-//!          ┌───────────┐   a canary is gone   ┌───────────────────────────────┐
-//!  start ──► watching ─┼─────────────────────►│ regressed: no grants, restore │
-//!          └─▲─────────┘                      └────────────────┬──────────────┘
-//!            └─────────────────────────────────────────────────┘ adopt
+//!          ┌──────────┐  another lineage  ┌──────────┐  a canary is gone  ┌───────────┐
+//!  start ──► watching ├──────────────────►│ settling ├───────────────────►│ regressed │
+//!          └─▲─────┬──┘                   └────┬─────┘                    └─▲───┬─────┘
+//!            │     └───── a canary is gone ────┼────────────────────────────┘   │
+//!            └────────────────── adopt ────────┴────────────────────────────────┘
 //! ```
 //!
 //! Nothing is granted before the first look, after a restart, and while a look is due because the
@@ -51,6 +52,8 @@ pub(super) struct Sentry {
     known: Mutex<Option<Lineage>>,
     /// What is under way about a regression.
     healing: Mutex<Option<Healing>>,
+    /// The life that the store was found in, and since when, as long as nobody has adopted it.
+    moved: Mutex<Option<(Lineage, Duration)>>,
     last: Mutex<Option<String>>,
     bell: Notify,
     ended: AtomicBool,
@@ -71,6 +74,9 @@ struct State {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     Watching,
+    /// The store failed over. Nothing of this node's is missing, but others may miss something.
+    Settling,
+    /// The store has lost something.
     Regressed,
 }
 
@@ -81,8 +87,8 @@ pub(super) enum Pass {
     Granted(Ticket),
     /// The store could not be looked at.
     Unsure,
-    /// The store has regressed and is being put right. When to come back.
-    Regressed(Duration),
+    /// The store failed over and may be put right just now. When to come back.
+    Stopped(Duration),
 }
 
 /// Proof that the store was sound when a claim was made.
@@ -107,6 +113,10 @@ const SWARM: Duration = Duration::from_millis(20);
 /// How long a claim waits for a look. A look takes milliseconds; if it takes longer, the store is
 /// better left alone, and the client told so.
 const HURRY: Duration = Duration::from_secs(1);
+/// How long nothing is granted after a failover of which this node has lost nothing. Another node may
+/// have: it notices within a second, and what it puts back is there soon after. A whole lease would
+/// make every planned failover an outage of half a minute.
+const SETTLE: Duration = Duration::from_secs(5);
 /// How long one call to the store may take.
 const LONGEST_CALL: Duration = Duration::from_secs(5);
 
@@ -120,6 +130,7 @@ impl Sentry {
             state: watch::Sender::new(state),
             known: Mutex::new(known),
             healing: Mutex::default(),
+            moved: Mutex::default(),
             last: Mutex::default(),
             bell: Notify::new(),
             ended: AtomicBool::new(false),
@@ -142,7 +153,7 @@ impl Sentry {
 
     /// Asks to make a claim. Waits for a look that is under way.
     pub(super) async fn admit(&self, now: Duration) -> Pass {
-        let is_known = |state: &State| state.is_sound() || state.phase == Phase::Regressed;
+        let is_known = |state: &State| state.is_sound() || state.phase != Phase::Watching;
         let mut state = *self.state.borrow();
         if !is_known(&state) {
             let mut states = self.state.subscribe();
@@ -153,9 +164,14 @@ impl Sentry {
         }
         match state.phase {
             Phase::Watching => Pass::Granted(Ticket(state.regressions)),
+            Phase::Settling => {
+                let since = self.moved().as_ref().map(|(_, since)| *since);
+                let left = since.map(|since| since.saturating_add(SETTLE).saturating_sub(now));
+                Pass::Stopped(left.unwrap_or(SETTLE))
+            }
             Phase::Regressed => {
                 let left = self.healing().as_ref().map(|healing| healing.time_left(now));
-                Pass::Regressed(left.unwrap_or(SOON))
+                Pass::Stopped(left.unwrap_or(SOON))
             }
         }
     }
@@ -191,7 +207,7 @@ impl Sentry {
     pub(super) async fn word(&self) -> Word {
         let mine = self.doubt();
         let mut states = self.state.subscribe();
-        let is_known = |state: &State| state.cleared >= mine || state.phase == Phase::Regressed;
+        let is_known = |state: &State| state.cleared >= mine || state.phase != Phase::Watching;
         let looked = tokio::time::timeout(HURRY * 2, states.wait_for(is_known)).await;
         match looked {
             Ok(Ok(state)) if state.phase == Phase::Watching => Word::Good,
@@ -226,6 +242,11 @@ impl Sentry {
                     last.unwrap_or_default()
                 ),
             ),
+            (Phase::Settling, _) => Finding::degraded(
+                CHECK,
+                "the store failed over with everything that this node knows; grants go on in a few \
+                 seconds, when other nodes have looked too",
+            ),
             (Phase::Watching, Some(last)) => Finding::degraded(
                 CHECK,
                 format!(
@@ -245,7 +266,8 @@ impl Sentry {
     async fn round(&self, shared: &Shared) {
         let state = *self.state.borrow();
         let done = match state.phase {
-            Phase::Watching => self.watch(shared, state.doubts).await,
+            Phase::Settling if self.is_settling(shared) => Ok(()),
+            Phase::Watching | Phase::Settling => self.watch(shared, state.doubts).await,
             Phase::Regressed => self.heal(shared).await,
         };
         if let Err(error) = done {
@@ -259,10 +281,11 @@ impl Sentry {
             Seen::Same => {}
             Seen::First(lineage) => self.know(lineage).await,
             Seen::Moved(lineage) => {
-                tracing::warn!(
-                    lineage = lineage.as_str(),
-                    "the store failed over or was moved, and has everything that this node knows"
-                );
+                let is_settled = self.moved().as_ref().is_some_and(|(moved, _)| *moved == lineage);
+                if !is_settled {
+                    self.settle(shared, lineage);
+                    return Ok(());
+                }
                 self.adopt().await?;
             }
             Seen::Regressed(evidence) => {
@@ -270,8 +293,28 @@ impl Sentry {
                 return self.heal(shared).await;
             }
         }
-        self.state.send_modify(|state| state.cleared = state.cleared.max(doubts));
+        *self.moved() = None;
+        self.state.send_modify(|state| {
+            state.phase = Phase::Watching;
+            state.cleared = state.cleared.max(doubts);
+        });
         Ok(())
+    }
+
+    /// Lets other nodes look too, and put back what they miss.
+    fn settle(&self, shared: &Shared, lineage: Lineage) {
+        tracing::warn!(
+            lineage = lineage.as_str(),
+            "the store failed over or was moved, and has everything that this node knows; grants go \
+             on in a few seconds"
+        );
+        *self.moved() = Some((lineage, shared.uptime.elapsed()));
+        self.state.send_modify(|state| state.phase = Phase::Settling);
+    }
+
+    fn is_settling(&self, shared: &Shared) -> bool {
+        let now = shared.uptime.elapsed();
+        self.moved().as_ref().is_some_and(|(_, since)| now < since.saturating_add(SETTLE))
     }
 
     /// Accepts the life that the store is in, and remembers it.
@@ -301,6 +344,10 @@ impl Sentry {
 
     fn healing(&self) -> MutexGuard<'_, Option<Healing>> {
         self.healing.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn moved(&self) -> MutexGuard<'_, Option<(Lineage, Duration)>> {
+        self.moved.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn last(&self) -> MutexGuard<'_, Option<String>> {

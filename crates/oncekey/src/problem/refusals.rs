@@ -118,8 +118,8 @@ fn unavailable(why: Unavailable) -> &'static str {
             "The store of idempotency keys cannot be asked just now, so nothing was executed."
         }
         Unavailable::Regressed => {
-            "The store of idempotency keys has lost recent records and is being put right, so \
-             nothing was executed."
+            "The store of idempotency keys failed over and is being put right, so nothing was \
+             executed."
         }
         Unavailable::Busy => {
             "Too many requests with idempotency keys are under way, so nothing was executed."

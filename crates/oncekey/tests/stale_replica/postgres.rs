@@ -136,5 +136,6 @@ async fn a_stale_postgres_replica_is_noticed_and_healed() {
     let url =
         format!("postgres://oncekey@127.0.0.1:{}/postgres?sslmode=disable", servers.front.port);
     let store = PostgresOptions::new(&url).open().await.unwrap();
-    tell("PostgreSQL", Arc::new(store), &mut servers).await;
+    let second = PostgresOptions::new(&url).open().await.unwrap();
+    tell("PostgreSQL", (Arc::new(store), Arc::new(second)), &mut servers).await;
 }

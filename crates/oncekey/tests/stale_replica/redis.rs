@@ -113,7 +113,8 @@ async fn a_stale_redis_replica_is_noticed_and_healed() {
     let mut servers = Servers::start().await;
     let url = format!("redis://127.0.0.1:{}/", servers.front.port);
     let store = RedisOptions::new(&url).open().await.unwrap();
-    tell("Redis", Arc::new(store), &mut servers).await;
+    let second = RedisOptions::new(&url).open().await.unwrap();
+    tell("Redis", (Arc::new(store), Arc::new(second)), &mut servers).await;
 }
 
 /// A replica that was cut off before the store was adopted is in a life that this process has left. To

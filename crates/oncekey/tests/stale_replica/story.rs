@@ -42,15 +42,23 @@ const KEYS: usize = 100;
 const LEASE: Duration = Duration::from_secs(2);
 
 /// Tells the whole story so many times, and how long it took.
-pub(crate) async fn tell<S: Store + Restore>(name: &str, store: Arc<S>, pair: &mut impl Pair) {
+///
+/// A second node, on a store of its own, loses nothing itself: it must not grant what the first lost.
+pub(crate) async fn tell<S: Store + Restore>(
+    name: &str,
+    (store, second): (Arc<S>, Arc<S>),
+    pair: &mut impl Pair,
+) {
     log::listen();
-    let folder = tempfile::tempdir().unwrap();
-    let node = Node::new(Arc::clone(&store), folder.path());
+    let (folder, another) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let node = Node::new(Arc::clone(&store), folder.path(), Runs::default());
+    let other = Node::new(second, another.path(), Arc::clone(&node.runs));
     for round in 0..rounds() {
         let alarms = log::count("store regressed");
         pair.add_replica().await;
         // The replica knows these: no reason for anybody to be alarmed.
         node.finish(&keys("early", round)).await;
+        other.finish(&[format!("other-{round}")]).await;
         tokio::time::sleep(Duration::from_millis(500)).await;
         pair.cut_off().await;
         let lost = keys("late", round);
@@ -58,7 +66,7 @@ pub(crate) async fn tell<S: Store + Restore>(name: &str, store: Arc<S>, pair: &m
         let slow = node.begin_slow(&format!("slow-{round}")).await;
         pair.fail_over().await;
 
-        let (noticed, healed) = node.press_until_healed(round, &lost).await;
+        let (noticed, healed) = node.press_until_healed(&other, round, &lost).await;
         let reply = slow.await.unwrap();
         assert!(matches!(reply, Reply::Ran(Ran { recorded: Recorded::Kept, .. })), "{reply:?}");
         for key in &lost {
@@ -92,13 +100,13 @@ pub(crate) async fn tell<S: Store + Restore>(name: &str, store: Arc<S>, pair: &m
 }
 
 impl Node {
-    fn new<S: Store + Restore>(store: Arc<S>, folder: &Path) -> Self {
+    fn new<S: Store + Restore>(store: Arc<S>, folder: &Path, runs: Runs) -> Self {
         // Without a cache, so that it is the store that is asked.
         let builder = Engine::builder(Arc::clone(&store) as _).cache(0);
         // Its owner waits for as long as putting things back takes.
         let builder = builder.patience(Duration::from_secs(60));
         let engine = builder.ring(folder.join("ring"), store).build().unwrap();
-        Self { engine, runs: Runs::default() }
+        Self { engine, runs }
     }
 
     fn call(&self, key: &str) -> Call {
@@ -164,12 +172,18 @@ impl Node {
 
     /// Asks for lost keys and for new ones without a pause until the node is sure again. None may
     /// run before. Says how long it took to notice, and to heal.
-    async fn press_until_healed(&self, round: usize, lost: &[String]) -> (Duration, Duration) {
+    async fn press_until_healed(
+        &self,
+        other: &Self,
+        round: usize,
+        lost: &[String],
+    ) -> (Duration, Duration) {
         let began = Instant::now();
         let mut noticed = None;
         let pressed = AtomicUsize::new(0);
         loop {
             let number = pressed.fetch_add(1, Ordering::Relaxed);
+            other.ask(&lost[number % lost.len()]).await;
             for key in [&lost[number % lost.len()], &format!("new-{round}-{number}")] {
                 let reply = self.ask(key).await;
                 let is_over = noticed.is_some() && !self.is_stopped();

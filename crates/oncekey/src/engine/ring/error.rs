@@ -55,14 +55,14 @@ impl RingError {
     pub(super) fn of_lock(error: JournalError) -> Self {
         match error {
             JournalError::InUse { folder, .. } => Self::InUse { folder },
-            error @ (JournalError::Full { .. }
+            JournalError::Full { .. }
             | JournalError::DiskFull(_)
             | JournalError::Disk { .. }
             | JournalError::Version { .. }
             | JournalError::NoJournal
             | JournalError::Moved
             | JournalError::Thread(_)
-            | JournalError::Closed) => Self::disk("opened", io::Error::other(error)),
+            | JournalError::Closed => Self::disk("opened", io::Error::other(error)),
         }
     }
 }

@@ -77,6 +77,7 @@ impl Sentry {
         metrics::counter!("oncekey_store_regressions_total").increment(1);
         metrics::gauge!("oncekey_store_regressed").set(1.0);
         *self.last() = Some(text);
+        *self.moved() = None;
         let (seeded, healed) = (None, Healed::default());
         *self.healing() = Some(Healing { since, lease, evidence, seeded, up_to: 0, healed });
         self.state.send_modify(|state| {
