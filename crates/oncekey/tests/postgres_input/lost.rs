@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use oncekey::core::restore::{Restore, Restored};
 use oncekey::core::wake::{Feed, Wake, Woken};
-use oncekey::core::{Claimed, ErrorKind, Fence, Grant, Refusal, Store, Write};
+use oncekey::core::{Claim, Claimed, ErrorKind, Fence, Grant, Refusal, Store, Write};
 use oncekey::store::postgres::PostgresOptions;
 
 use crate::proxy::counting_proxy;
@@ -66,7 +66,9 @@ async fn of_sixty_four_stores_one_wins_each_of_four_hundred_keys() {
                 let place = (step + rival * 7) % KEYS;
                 let number = if rival % 2 == 0 { place } else { KEYS - 1 - place };
                 let store = Arc::clone(&store);
-                async move { store.claim(&claim(number, rival)).await }
+                // A busy machine takes longer than the usual lease, and then others may take over.
+                let lease = Duration::from_secs(3_600);
+                async move { store.claim(&Claim { lease, ..claim(number, rival) }).await }
             });
             let mut won = 0;
             // Eight at a time: so claims of one store share batches.
