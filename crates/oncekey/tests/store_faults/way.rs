@@ -13,8 +13,8 @@ const SOON: Duration = Duration::from_secs(5);
 
 /// A server that sends everything back, and the port that it listens on.
 async fn echo() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let port = listener.local_addr().unwrap().port();
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let port = listener.local_addr().expect("an address").port();
     tokio::spawn(async move {
         while let Ok((mut stream, _)) = listener.accept().await {
             tokio::spawn(async move {
@@ -27,7 +27,7 @@ async fn echo() -> u16 {
 }
 
 async fn connect(proxy: &Proxy) -> TcpStream {
-    TcpStream::connect(("127.0.0.1", proxy.port())).await.unwrap()
+    TcpStream::connect(("127.0.0.1", proxy.port())).await.expect("the proxy listens")
 }
 
 /// Sends eight bytes and says how many come back before the connection ends, and how it ended.
