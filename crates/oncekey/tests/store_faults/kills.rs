@@ -221,6 +221,9 @@ async fn kill_again_and_again(kind: Kind) {
             let deed = &all[bits.index(all.len())];
             check(deed, look(&store, deed.key).await.as_ref());
         }
+        if (round + 1).is_multiple_of(20) {
+            say(&format!("{kind:?}: {} kills so far, {tally:?}", round + 1));
+        }
     }
     let calm = place.open_calmly().await;
     for deed in &all {

@@ -14,7 +14,7 @@ const SOON: Duration = Duration::from_secs(5);
 /// A server that sends everything back, and the port that it listens on.
 async fn echo() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
-    let port = listener.local_addr().expect("a bound socket has an address").port();
+    let port = listener.local_addr().expect("an address").port();
     tokio::spawn(async move {
         while let Ok((mut stream, _)) = listener.accept().await {
             tokio::spawn(async move {

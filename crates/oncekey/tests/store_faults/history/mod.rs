@@ -63,6 +63,9 @@ async fn check_history(name: &str, handles: &Handles, abandons: u64, interim: In
         }
         let (seed, count) = (plan.seed, found.len());
         assert_eq!(count, 0, "{name}: violations in part {part}, seed {seed}");
+        if (part + 1).is_multiple_of(10) {
+            say(&format!("{name}: {totals:?} so far"));
+        }
     }
     say(&format!("{name}: {totals:?}, no violation"));
     totals.must_be_varied();
