@@ -2,7 +2,7 @@
 //!
 //! Fast, shared by a fleet, and honest about what it is: efficient, not for money. One server keeps
 //! every promise of a store, and what it acknowledged survives what its settings say
-//! ([`StoreHealth`](oncekey_core::StoreHealth) tells). A failover may lose the last writes. That
+//! ([`StoreHealth`] tells). A failover may lose the last writes. That
 //! cannot be prevented from here; it is noticed, and then no key is granted until somebody has
 //! seen to it: see [`Restore::adopt`].
 //!
