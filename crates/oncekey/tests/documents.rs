@@ -129,6 +129,8 @@ fn the_table_of_metrics_is_the_code() {
     let rows = table(&page, "## Metrics");
     let mut shown: Vec<String> = rows.iter().map(|row| row[..3].join(" | ")).collect();
     written.sort();
+    // A gauge is set to more than one value, in more than one place.
+    written.dedup();
     shown.sort();
     assert_eq!(shown, written);
 }

@@ -36,9 +36,6 @@ mod book;
 mod error;
 mod file;
 mod note;
-#[cfg(test)]
-mod tests;
-
 /// The recent grants and ends of this node.
 #[derive(Debug)]
 pub(super) struct Ring {
@@ -312,3 +309,6 @@ impl Writer {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
