@@ -12,6 +12,7 @@ use oncekey_core::{
 
 use super::attempt::{Grip, Held};
 use super::cache::original;
+use super::flight::Lead;
 use super::gate::Admission;
 use super::reply::{Refused, Replayed, Unavailable};
 use super::resolve::Probed;
@@ -47,7 +48,13 @@ const LATEST: Duration = Duration::from_secs(10);
 impl Shared {
     /// Claims the key of `call`, which came at `began`, and waits for it if somebody else holds it
     /// and the policy says so.
-    pub(super) async fn win(self: &Arc<Self>, call: &Arc<Call>, id: KeyId, began: Duration) -> Win {
+    pub(super) async fn win(
+        self: &Arc<Self>,
+        call: &Arc<Call>,
+        began: Duration,
+        flight: Option<&Lead>,
+    ) -> Win {
+        let id = call.id;
         let mut claim = self.claim_of(call, id);
         let erasures = self.finished.erasures();
         let longest = match call.policy.in_flight {
@@ -95,6 +102,9 @@ impl Shared {
             let Some(wait) = self.waits.wait(id, record.fence, most) else {
                 return Win::Refused(busy);
             };
+            if let Some(flight) = flight {
+                flight.is_under_way();
+            }
             // Its lease may lapse, which nobody announces. While the store's clock is in doubt no
             // lease lapses, and for how long that lasts is learned by asking.
             let lapse = until.after(claim.grace).since(now).saturating_add(FIRST_PAUSE);

@@ -34,8 +34,8 @@ pub(super) struct Flight {
     /// The leader's span: whoever follows links to it.
     pub(super) span: Option<tracing::Id>,
     seats: AtomicUsize,
-    /// Whether the leader holds the key and runs the work.
-    runs: AtomicBool,
+    /// Whether the leader runs the work, or waits for another process that does.
+    under_way: AtomicBool,
     settled: OnceLock<Settled>,
     bell: Notify,
 }
@@ -108,7 +108,7 @@ impl Flights {
                 began,
                 span: tracing::Span::current().id(),
                 seats: AtomicUsize::new(0),
-                runs: AtomicBool::new(false),
+                under_way: AtomicBool::new(false),
                 settled: OnceLock::new(),
                 bell: Notify::new(),
             });
@@ -143,9 +143,9 @@ impl Flights {
 }
 
 impl Lead {
-    /// Tells those who do not want to wait that the work is under way.
-    pub(super) fn runs(&self) {
-        self.flight.runs.store(true, Ordering::Release);
+    /// Tells those who do not want to wait that the work is under way, here or elsewhere.
+    pub(super) fn is_under_way(&self) {
+        self.flight.under_way.store(true, Ordering::Release);
         self.flight.bell.notify_waiters();
     }
 
@@ -180,12 +180,12 @@ impl Seat {
         self.heard(|flight| flight.settled.get()).await
     }
 
-    /// Waits until the leader runs the work (`None`), or has settled the flight without. Dropping
-    /// the future loses nothing.
+    /// Waits until the leader knows that the work is under way (`None`), or has settled the flight.
+    /// Dropping the future loses nothing.
     pub(super) async fn decided(&self) -> Option<&Settled> {
         self.heard(|flight| match flight.settled.get() {
             Some(settled) => Some(Some(settled)),
-            None => flight.runs.load(Ordering::Acquire).then_some(None),
+            None => flight.under_way.load(Ordering::Acquire).then_some(None),
         })
         .await
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use oncekey_core::policy::{Ending, Fit, Panicked, StoreDown, Verdict};
-use oncekey_core::{Fence, Headers, KeyId, Saved};
+use oncekey_core::{Fence, Headers, Saved};
 
 use super::attempt::{Attempt, Held};
 use super::caught::caught;
@@ -23,7 +23,6 @@ use super::{Call, Finish, Shared};
 pub(super) struct Leader {
     pub(super) shared: Arc<Shared>,
     pub(super) call: Arc<Call>,
-    pub(super) id: KeyId,
     /// When the call came, by uptime.
     pub(super) began: Duration,
     /// Who waits for the same answer. `None` for a call that met another request under its key.
@@ -47,7 +46,7 @@ impl Leader {
         F: Future<Output = Finish<T>> + Send + 'static,
     {
         let policy = Arc::clone(&self.call.policy);
-        match self.shared.win(&self.call, self.id, self.began).await {
+        match self.shared.win(&self.call, self.began, self.flight.as_ref()).await {
             Win::Held(held) => self.run(held, work).await,
             Win::Replayed(replayed) => {
                 self.settle(|_| Settled::Answer(replayed.clone()));
@@ -80,7 +79,7 @@ impl Leader {
     {
         let Some(grip) = &held.grip else { unreachable!("what was won is held by a lease") };
         if let Some(flight) = &self.flight {
-            flight.runs();
+            flight.is_under_way();
         }
         self.shared.heart.keep(&held);
         if self.shared.gate.is_stopping() {

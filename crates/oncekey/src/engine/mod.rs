@@ -173,9 +173,9 @@ impl Engine {
                 .join(id, call.fingerprint, &call.policy.limits, || (call.request.shared(), began));
             let seat = match joined {
                 Joined::Leads(flight) => {
-                    return self.lead((call, id, began), Some(flight), work).await;
+                    return self.lead((call, began), Some(flight), work).await;
                 }
-                Joined::Differs => return self.lead((call, id, began), None, work).await,
+                Joined::Differs => return self.lead((call, began), None, work).await,
                 Joined::Full(flight) => return Reply::Refused(shared.busy(&call, &flight, began)),
                 Joined::Follows(seat) => seat,
             };
@@ -202,7 +202,7 @@ impl Engine {
     /// replay from memory or from a local file costs no trip through the scheduler.
     async fn lead<T, W, F>(
         &self,
-        (call, id, began): (Call, KeyId, Duration),
+        (call, began): (Call, Duration),
         flight: Option<Lead>,
         work: W,
     ) -> Reply<T>
@@ -214,7 +214,7 @@ impl Engine {
         let shared = Arc::clone(&self.0);
         let tracked = shared.gate.track();
         let route = Arc::clone(&call.route);
-        let leader = Leader { shared, call: Arc::new(call), id, began, flight, tracked };
+        let leader = Leader { shared, call: Arc::new(call), began, flight, tracked };
         let mut story = Box::pin(leader.lead(work));
         match std::future::poll_fn(|context| Poll::Ready(story.as_mut().poll(context))).await {
             Poll::Ready(reply) => reply,
@@ -271,7 +271,7 @@ impl Shared {
         settled.reply()
     }
 
-    /// Waits until the leader of a flight knows whether it runs. If it does, whoever does not want
+    /// Waits until the leader of a flight knows whether the work is under way. If so, whoever does not want
     /// to wait is told so. The leader may as well find that the work was done long ago, and then
     /// nobody is told that it is under way.
     async fn look_ahead<T>(&self, call: &Call, seat: &Seat, began: Duration) -> Option<Reply<T>> {

@@ -72,6 +72,26 @@ async fn whoever_does_not_wait_is_still_told_what_is_finished() {
     }
 }
 
+/// I16: whoever does not want to wait is told at once that another node is at it, also if a call
+/// that does want to wait came first.
+#[tokio::test(start_paused = true)]
+async fn whoever_does_not_wait_is_told_at_once_that_another_node_is_at_it() {
+    let one = Scene::new(Policy::default());
+    let patient = another_node(&one);
+    let mut hasty = patient.clone();
+    hasty.policy.in_flight = InFlight::Conflict;
+    let running = tokio::spawn(async move { one.ask("k", 1, 201, 60 * SECOND).await });
+    tokio::time::sleep(SECOND).await;
+    let waiting = tokio::spawn(async move { patient.ask("k", 1, 201, NONE).await });
+    tokio::time::sleep(SECOND).await;
+    let began = tokio::time::Instant::now();
+    let reply = hasty.ask("k", 1, 201, NONE).await;
+    assert!(matches!(reply, Reply::Refused(Refused::InProgress { .. })), "{reply:?}");
+    assert!(began.elapsed() < SECOND / 10, "{:?}", began.elapsed());
+    running.abort();
+    waiting.abort();
+}
+
 /// I43: those who wait for keys of other nodes are counted and limited too.
 #[tokio::test(start_paused = true)]
 async fn waits_for_other_nodes_are_limited_in_total() {

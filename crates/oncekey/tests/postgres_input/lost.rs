@@ -12,7 +12,9 @@ use oncekey::core::{Claim, Claimed, ErrorKind, Fence, Grant, Refusal, Store, Wri
 use oncekey::store::postgres::PostgresOptions;
 
 use crate::proxy::counting_proxy;
-use crate::scene::{admin, claim, completion, drop_schema, fresh_schema, url, url_with, win};
+use crate::scene::{
+    admin, admin_at, claim, completion, drop_schema, fresh_schema, url, url_with, win,
+};
 
 /// A standby refuses writes. It is told apart from a primary that is only slow or away.
 #[tokio::test]
@@ -143,7 +145,8 @@ async fn an_answer_that_is_lost_is_ambiguous_and_asking_again_tells() {
 async fn a_pooler_that_was_not_announced_is_noticed() {
     let pooler =
         env::var("ONCEKEY_TEST_PGBOUNCER").expect("ONCEKEY_TEST_PGBOUNCER: cargo xtask test");
-    let admin = admin().await;
+    // It has a server of its own behind it.
+    let admin = admin_at(&pooler).await;
     let schema = fresh_schema(&admin).await;
     let store = PostgresOptions::new(pooler).schema(&schema).open().await.unwrap();
     for number in 0..40 {

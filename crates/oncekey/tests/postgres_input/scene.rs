@@ -30,7 +30,11 @@ pub(crate) fn url_with(change: impl Fn(&mut url::Url)) -> String {
 }
 
 pub(crate) async fn admin() -> Client {
-    let (client, connection) = tokio_postgres::connect(&url(), NoTls).await.expect("PostgreSQL");
+    admin_at(&url()).await
+}
+
+pub(crate) async fn admin_at(url: &str) -> Client {
+    let (client, connection) = tokio_postgres::connect(url, NoTls).await.expect("PostgreSQL");
     tokio::spawn(connection);
     client
 }

@@ -8,7 +8,7 @@ use oncekey_core::decide::{Judgement, judge};
 use oncekey_core::{ErrorKind, Fence, KeyId, Lease, StoreError, Timestamp, Write};
 use tokio_postgres::Row;
 
-use super::connect::{Dialler, Line, Values};
+use super::connect::{Dialler, Line, Together, Values};
 use super::error::{Aftermath, aftermath, contested, from_postgres};
 use super::life::{Grants, moved};
 use super::op::{Op, PreparedClaim, Reply, Tried};
@@ -67,72 +67,34 @@ impl Batches {
         let claims: Vec<&PreparedClaim> = batch.iter().filter_map(claim_of).collect();
         let columns = ClaimColumns::of(&claims);
         let ids = columns.ids.clone();
-        let (made, found) =
-            line.query_both((&self.sql.claim, &columns.values()), (&self.sql.found, &[&ids])).await;
-        let made = made?;
-        let made: HashMap<&[u8], &Row> =
-            made.iter().filter_map(|row| Some((row::get(row, 0).ok()?, row))).collect();
-        // From here on something has happened, so no error may say that nothing did.
-        let found = match found {
-            Ok(found) => found,
-            Err(error) => {
+        let (values, ids): (_, &Values<'_>) = (columns.values(), &[&ids]);
+        let statements =
+            [(&self.sql.claim, &values[..]), (&self.sql.lift, ids), (&self.sql.found, ids)];
+        let [made, lifted, found] = match line.query_together(statements).await {
+            Ok(rows) => rows,
+            Err(Together::Statement(error)) => return Err(error),
+            Err(Together::Frame(error)) => {
                 let lost = from_postgres(error).to_string();
                 let each = |_| Err(StoreError::new(ErrorKind::Ambiguous, lost.clone()));
                 return Ok(claims.iter().map(each).collect());
             }
         };
-        let found: HashMap<&[u8], &Row> =
-            found.iter().filter_map(|row| Some((row::get(row, 0).ok()?, row))).collect();
-        let mut answers = Vec::with_capacity(claims.len());
-        for prepared in claims {
-            let id: &[u8] = prepared.claim.id.as_bytes();
-            let tried = match (made.get(id), found.get(id)) {
-                (Some(made), found) => self.confirm(line, prepared, made, found.copied()).await,
-                (None, Some(found)) => {
-                    row::read(found).map(|found| Tried::Found(Box::new(found))).map_err(Into::into)
+        let (made, lifted, found) = (by_id(&made), by_id(&lifted), by_id(&found));
+        let tried = claims.into_iter().map(|prepared| {
+            let claim = &prepared.claim;
+            let id: &[u8] = claim.id.as_bytes();
+            Ok(Reply::Tried(match (made.get(id), found.get(id)) {
+                (Some(made), _) => {
+                    let fence = row::get(lifted.get(id).unwrap_or(made), 1)?;
+                    let fence = Fence::from_number(fence).ok_or(Damage::Damaged("fence"))?;
+                    let until = Timestamp::from_micros(row::get(made, 2)?);
+                    Tried::Won(Lease { id: claim.id, fence, owner: claim.owner, until })
                 }
-                (None, None) => Ok(Tried::Gone),
-            };
-            answers.push(tried.map(Reply::Tried));
-        }
-        Ok(answers)
-    }
-
-    /// Checks the fence of a record that was just made.
-    ///
-    /// It was computed before the record stood. If an earlier record of the key went in between, its
-    /// fence may be as high: but then the mark was raised in the same step, and whoever reads the mark
-    /// after the insertion sees it. So a fence above the mark is good, and any other is lifted.
-    /// That is needed for one claim in a hundred if keys are released all the time, else never.
-    async fn confirm(
-        &self,
-        line: &Line,
-        prepared: &PreparedClaim,
-        made: &Row,
-        found: Option<&Row>,
-    ) -> Result<Tried, StoreError> {
-        let claim = &prepared.claim;
-        let fence: i64 = row::get(made, 1)?;
-        let lease = |fence: i64, until: i64| {
-            let fence = Fence::from_number(fence).ok_or(Damage::Damaged("fence"))?;
-            let until = Timestamp::from_micros(until);
-            Ok::<_, Damage>(Tried::Won(Lease { id: claim.id, fence, owner: claim.owner, until }))
-        };
-        if let Some(found) = found
-            && row::high(found)? < fence
-        {
-            return Ok(lease(fence, row::get(made, 2)?)?);
-        }
-        let values: &Values<'_> =
-            &[&claim.id.as_bytes().as_slice(), &fence, &claim.owner.as_bytes().as_slice()];
-        let lifted = line.query(&self.sql.bump, values).await.map_err(|error| {
-            // The record stands, so the claim is anything but refused.
-            StoreError::new(ErrorKind::Ambiguous, from_postgres(error).to_string())
-        })?;
-        match lifted.first() {
-            Some(row) => Ok(lease(row::get(row, 0)?, row::get(row, 1)?)?),
-            None => Ok(Tried::Gone),
-        }
+                (None, Some(found)) => Tried::Found(Box::new(row::read(found)?)),
+                (None, None) => Tried::Gone,
+            }))
+        });
+        Ok(tried.collect())
     }
 
     async fn write(&self, line: &Line, batch: &[Op]) -> Result<Answers<Op>, tokio_postgres::Error> {
@@ -223,6 +185,11 @@ impl Batches {
         let leases = LeaseColumns::of(ops.iter().filter_map(|op| op.act().map(|(lease, _)| lease)));
         line.query(statement, &leases.values()).await
     }
+}
+
+/// Rows by the key id that they begin with.
+fn by_id(rows: &[Row]) -> HashMap<&[u8], &Row> {
+    rows.iter().filter_map(|row| Some((row::get(row, 0).ok()?, row))).collect()
 }
 
 fn claim_of(op: &Op) -> Option<&PreparedClaim> {

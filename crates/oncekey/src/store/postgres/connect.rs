@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use futures_util::future::join;
+use futures_util::future::join5;
 use oncekey_core::StoreError;
 use rustls::{ClientConfig, RootCertStore};
 use tokio::sync::OnceCell;
@@ -165,6 +165,15 @@ impl Dialler {
     }
 }
 
+/// What went wrong with statements that belong together.
+#[derive(Debug)]
+pub(super) enum Together {
+    /// One of them was not carried out, and so none was.
+    Statement(Error),
+    /// Their beginning or their end: nobody knows.
+    Frame(Error),
+}
+
 impl Line {
     /// Runs one statement: one round trip.
     pub(super) async fn query(
@@ -179,23 +188,36 @@ impl Line {
         self.client.query(prepared, values).await
     }
 
-    /// Runs two statements, the second after the first, in one round trip. Each is a transaction
-    /// of its own, so the second sees whatever the first had to wait for.
-    pub(super) async fn query_both(
+    /// Runs three statements, one after the other, in one transaction and one round trip. Each sees
+    /// whatever those before it had to wait for.
+    ///
+    /// An error of a statement has taken all of them back; an error of the commit leaves it open.
+    pub(super) async fn query_together(
         &self,
-        (first, values): (&Statement, &Values<'_>),
-        (second, others): (&Statement, &Values<'_>),
-    ) -> (Result<Vec<Row>, Error>, Result<Vec<Row>, Error>) {
-        // The first use costs a round trip more. After that nothing stands between the two.
-        for statement in [first, second] {
-            if let Some(place) = self.place_of(statement)
-                && let Err(error) = self.prepared(statement, place).await
-            {
-                return (Err(error), Ok(Vec::new()));
+        [(first, values), (second, others), (third, rest)]: [(&Statement, &Values<'_>); 3],
+    ) -> Result<[Vec<Row>; 3], Together> {
+        // The first use costs a round trip more. After that nothing stands between them.
+        for statement in [first, second, third] {
+            if let Some(place) = self.place_of(statement) {
+                self.prepared(statement, place).await.map_err(Together::Statement)?;
             }
         }
         // Polled in this order, and a statement is sent when it is first polled.
-        join(self.query(first, values), self.query(second, others)).await
+        let (begun, one, two, three, committed) = join5(
+            self.client.batch_execute("BEGIN ISOLATION LEVEL READ COMMITTED"),
+            self.query(first, values),
+            self.query(second, others),
+            self.query(third, rest),
+            self.client.batch_execute("COMMIT"),
+        )
+        .await;
+        // Without a transaction around them, those after an error may have been carried out.
+        begun.map_err(Together::Frame)?;
+        let rows = [one, two, three].map(|ended| ended.map_err(Together::Statement));
+        let [one, two, three] = rows;
+        let rows = [one?, two?, three?];
+        committed.map_err(Together::Frame)?;
+        Ok(rows)
     }
 
     /// Runs one statement without preparing it.

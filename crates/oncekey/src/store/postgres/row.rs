@@ -41,11 +41,6 @@ pub(super) fn read(row: &Row) -> Result<Found, Damage> {
     Ok(Found { found: parts.assemble()?, now: Timestamp::from_micros(get(row, 26)?) })
 }
 
-/// The mark that was read with the row: no fence of a record that is gone is higher.
-pub(super) fn high(row: &Row) -> Result<i64, Damage> {
-    get(row, 27)
-}
-
 /// Reads a row of the statement `standing`: what a write is judged by.
 pub(super) fn standing(row: &Row) -> Result<Standing, Damage> {
     let parts = StandingParts {

@@ -37,6 +37,8 @@ async fn every_planted_bug_is_caught() {
             Bug::GrantsTwice | Bug::TakesOverEarly => &[Rule::OneAtATime],
             Bug::RepeatsAFence => &[Rule::OneOwner],
             Bug::LowersAFence => &[Rule::FencesRise],
+            // Found by what is missing, or by what it let others do meanwhile.
+            Bug::ForgetsASend if rules.contains(&Rule::Fenced) => &[Rule::Fenced],
             Bug::ForgetsACompletion | Bug::ForgetsASend | Bug::ForgetsARelease => &[Rule::Present],
             Bug::ForgetsARenewal => &[Rule::Present],
             Bug::ForgetsAClaim => &[Rule::Reason],
