@@ -272,7 +272,8 @@ async fn without_canaries_a_forgotten_key_runs_twice() {
     scene.engine = builder.ring(folder.path(), blind).build().unwrap();
     scene.ask("k2", 1, 201, NO_TIME).await;
     store.become_copy(first, Life::Other);
-    tokio::time::sleep(Duration::from_millis(2_500)).await;
+    // Longer than a node waits for others after a failover that it takes for clean.
+    tokio::time::sleep(Duration::from_millis(7_500)).await;
     assert!(!is_stopped(&scene.engine), "it sees nothing");
     scene.ask("k2", 1, 201, NO_TIME).await;
     assert_eq!(scene.runs(), 3, "the planted bug: a finished key ran again");
@@ -288,6 +289,8 @@ async fn a_clean_failover_is_adopted_without_an_alarm() {
     scene.ask("k1", 1, 201, NO_TIME).await;
     store.become_copy(store.copy().await, Life::Other);
     until("adopted", || store.adopted() == 1).await;
+    // The engine hears of the adoption a moment after the store.
+    tokio::time::sleep(Duration::from_millis(500)).await;
     assert!(!is_stopped(&scene.engine));
     assert!(matches!(scene.ask("k1", 1, 201, NO_TIME).await, Reply::Replayed(_)));
     assert!(matches!(scene.ask("k2", 1, 201, NO_TIME).await, Reply::Ran(_)));
