@@ -13,23 +13,31 @@ use super::liar::{Bug, Liar};
 /// Enough for dozens of occasions of every bug.
 const CALLS: u64 = 20_000;
 
-async fn history_of(bug: Bug) -> Vec<Violation> {
+async fn history_of(bug: Bug, seed: u64) -> Vec<Violation> {
     let liar = Liar::new(bug, MemoryStore::new(Arc::new(SystemClock)));
     let handles = Handles::new(vec![Arc::new(liar)]);
-    let plan = Plan { seed: 7, calls: CALLS, part: 0, abandons: 50 };
+    let plan = Plan { seed, calls: CALLS, part: 0, abandons: 50 };
     check(&run(&handles, plan).await, SPANS, Interim::Never)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_honest_store_is_not_accused() {
-    let found = history_of(Bug::None).await;
+    let found = history_of(Bug::None, 7).await;
     assert!(found.is_empty(), "{} violations, first {}", found.len(), found[0]);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_planted_bug_is_caught() {
     for bug in Bug::ALL {
-        let found = history_of(bug).await;
+        // How callers meet is up to the machine: on a quick one some bugs have no occasion in a
+        // history. Thirty histories are ten times what the rarest of them was seen to need.
+        let mut found = Vec::new();
+        for seed in 7..37 {
+            found = history_of(bug, seed).await;
+            if !found.is_empty() {
+                break;
+            }
+        }
         assert!(!found.is_empty(), "{bug:?} is not noticed");
         let rules: Vec<Rule> = found.iter().map(|violation| violation.rule).collect();
         let expected = match bug {
