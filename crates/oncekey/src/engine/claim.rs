@@ -103,7 +103,7 @@ impl Shared {
                 return Win::Refused(busy);
             };
             if let Some(flight) = flight {
-                flight.is_under_way();
+                flight.announce();
             }
             // Its lease may lapse, which nobody announces. While the store's clock is in doubt no
             // lease lapses, and for how long that lasts is learned by asking.

@@ -144,7 +144,7 @@ impl Flights {
 
 impl Lead {
     /// Tells those who do not want to wait that the work is under way, here or elsewhere.
-    pub(super) fn is_under_way(&self) {
+    pub(super) fn announce(&self) {
         self.flight.under_way.store(true, Ordering::Release);
         self.flight.bell.notify_waiters();
     }

@@ -79,7 +79,7 @@ impl Leader {
     {
         let Some(grip) = &held.grip else { unreachable!("what was won is held by a lease") };
         if let Some(flight) = &self.flight {
-            flight.is_under_way();
+            flight.announce();
         }
         self.shared.heart.keep(&held);
         if self.shared.gate.is_stopping() {

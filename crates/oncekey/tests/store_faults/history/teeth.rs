@@ -29,46 +29,30 @@ async fn an_honest_store_is_not_accused() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn every_planted_bug_is_caught() {
     for bug in Bug::ALL {
-        // How callers meet is up to the machine: on a quick one some bugs have no occasion in a
-        // history. Thirty histories are ten times what the rarest of them was seen to need.
-        let mut found = Vec::new();
-        for seed in 7..37 {
-            found = history_of(bug, seed).await;
-            if !found.is_empty() {
-                break;
-            }
-        }
-        assert!(!found.is_empty(), "{bug:?} is not noticed");
-        let rules: Vec<Rule> = found.iter().map(|violation| violation.rule).collect();
         let expected = match bug {
             Bug::None => &[][..],
             Bug::GrantsTwice | Bug::TakesOverEarly => &[Rule::OneAtATime],
             Bug::RepeatsAFence => &[Rule::OneOwner],
             Bug::LowersAFence => &[Rule::FencesRise],
-            // These say yes without asking. On a lease that is held, that is an effect which is
-            // missing; on one that is lost, a fenced write that is accepted. Which of the two comes
-            // up in a run depends on how the callers meet.
-            Bug::ForgetsACompletion
-            | Bug::ForgetsASend
-            | Bug::ForgetsARelease
-            | Bug::ForgetsARenewal
-                if rules.contains(&Rule::Fenced) =>
-            {
-                &[Rule::Fenced]
-            }
-            Bug::ForgetsACompletion
-            | Bug::ForgetsASend
-            | Bug::ForgetsARelease
-            | Bug::ForgetsARenewal => &[Rule::Present],
+            Bug::ForgetsACompletion | Bug::ForgetsASend | Bug::ForgetsARelease => &[Rule::Present],
+            Bug::ForgetsARenewal => &[Rule::Present],
             Bug::ForgetsAClaim => &[Rule::Reason],
             Bug::AppliesAFencedWrite | Bug::DeniesACompletion => &[Rule::Explained],
             Bug::AcceptsAFencedWrite => &[Rule::Fenced],
             Bug::DeniesAClaim => &[Rule::OneOwner],
             Bug::ChangesAnAnswer => &[Rule::Immutable],
-            // What is old lacks a write of the same attempt, or is of an attempt before.
-            Bug::ShowsThePast if rules.contains(&Rule::FencesRise) => &[Rule::FencesRise],
-            Bug::ShowsThePast => &[Rule::Present],
+            Bug::ShowsThePast => &[Rule::Present, Rule::FencesRise],
         };
+        // How callers meet is up to the machine: on a quick one some bugs have no occasion in a
+        // history, or only to break another rule. So each gets as many as it takes, up to a bound.
+        let mut rules: Vec<Rule> = Vec::new();
+        for seed in 7..47 {
+            rules.extend(history_of(bug, seed).await.iter().map(|violation| violation.rule));
+            if !rules.is_empty() && expected.iter().all(|rule| rules.contains(rule)) {
+                break;
+            }
+        }
+        assert!(!rules.is_empty(), "{bug:?} is not noticed");
         for rule in expected {
             assert!(rules.contains(rule), "{bug:?} breaks {rule:?}, but only {rules:?} are found");
         }
