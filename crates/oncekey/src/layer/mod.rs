@@ -63,7 +63,8 @@
 //!   concurrency outside of the layer.
 //! - Request trailers are dropped.
 //! - The service's error, as opposed to an answer with an error status, counts as no answer: under
-//!   the class `once` the outcome is then unknown.
+//!   the class `once` the outcome is then unknown. A service that forwards requests can say more
+//!   with [`Undelivered`].
 //!
 //! `docs/reference/wire.md` has every header and status; `docs/reference/problems.md` the errors.
 
@@ -83,6 +84,7 @@ mod rule;
 mod scope;
 mod service;
 mod status;
+mod undelivered;
 mod visit;
 mod work;
 
@@ -94,3 +96,4 @@ pub use self::outcome::Outcome;
 pub use self::rule::{Mode, Rule};
 pub use self::scope::{NoScope, ScopeFrom};
 pub use self::service::Idempotency;
+pub use self::undelivered::Undelivered;

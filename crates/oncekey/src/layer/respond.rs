@@ -163,6 +163,8 @@ impl Visit {
         let mut response = headers::problem(&problem, &self.config.problems);
         let status = Status::problem(outcome, &problem);
         mark(response.headers_mut(), &self.mark(key, original), status);
+        // For whoever speaks another dialect of errors than we do.
+        response.extensions_mut().insert(problem);
         response
     }
 

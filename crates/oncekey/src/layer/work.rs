@@ -15,6 +15,7 @@ use super::body::ResponseBody;
 use super::collect::{Collected, collect};
 use super::context::IdempotencyContext;
 use super::replay;
+use super::undelivered::Undelivered;
 use crate::engine::{Attempt, Finish, NoSend};
 
 /// A service and the request for it.
@@ -79,6 +80,11 @@ impl Asked {
     {
         let status = response.status();
         let untouched = |response: Response<B>| Ended::Answer(response.map(ResponseBody::inner));
+        match Undelivered::of(response.extensions()) {
+            Some(Undelivered::NeverSent) => return Finish::never_sent(untouched(response)),
+            Some(Undelivered::NoAnswer) => return Finish::no_answer(untouched(response)),
+            None => {}
+        }
         let connected = self.method == Method::CONNECT && status.is_success();
         if status == StatusCode::SWITCHING_PROTOCOLS || connected {
             return Finish::not_kept(status.as_u16(), Fit::Upgraded, untouched(response));

@@ -1,0 +1,185 @@
+//! The API behind the gateway: connections to it, and what is known about a request that got no
+//! answer.
+
+mod answer;
+mod dial;
+mod line;
+mod pool;
+mod shared;
+mod stream;
+mod target;
+mod trust;
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{Request, Response, StatusCode};
+use hyper::body::Incoming;
+use oncekey::layer::{RequestBody, Undelivered};
+use tokio::time::timeout;
+
+use self::dial::{Chosen, Dialler};
+use self::line::{Broke, Line};
+use self::pool::Pool;
+use self::shared::SharedLine;
+
+pub(crate) use self::answer::Answer;
+pub(crate) use self::pool::Care;
+pub(crate) use self::target::{Speaks, Target, TargetError};
+pub(crate) use self::trust::{Trust, TrustError};
+
+/// A request body on its way to the upstream: as it comes from the client, or read before.
+pub(crate) type Outgoing = RequestBody<Incoming>;
+
+/// An upstream. Cheap to clone; all clones share their connections.
+#[derive(Clone)]
+pub(crate) struct Upstream(Arc<Inner>);
+
+struct Inner {
+    dialler: Dialler,
+    pool: Pool,
+    shared: SharedLine,
+    patience: Patience,
+}
+
+/// How long to wait for an upstream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Patience {
+    /// For a connection.
+    pub(crate) connect: Duration,
+    /// For the head of an answer, from when the request is sent.
+    pub(crate) answer: Duration,
+}
+
+/// Why there is no answer, and what is known about the request.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Failure {
+    /// There is no connection to be had.
+    #[error("no connection to the upstream")]
+    Unreachable(#[source] io::Error),
+    /// The connection broke.
+    #[error("the connection to the upstream broke")]
+    Broke(Undelivered, #[source] hyper::Error),
+    /// It took too long.
+    #[error("the upstream did not answer in time")]
+    Late(Undelivered),
+}
+
+impl Upstream {
+    /// An upstream that nobody has connected to yet. Needs a runtime.
+    pub(crate) fn new(target: Target, trust: &Trust, patience: Patience) -> Self {
+        let tls = trust.client(&target);
+        let dialler = Dialler { target, tls, patience: patience.connect };
+        let (pool, shared) = (Pool::new(), SharedLine::default());
+        Self(Arc::new(Inner { dialler, pool, shared, patience }))
+    }
+
+    pub(crate) fn target(&self) -> &Target {
+        &self.0.dialler.target
+    }
+
+    /// Whether the upstream takes connections.
+    pub(crate) async fn check(&self) -> io::Result<()> {
+        self.0.dialler.dial().await.map(drop)
+    }
+
+    /// Sends a request, once. A connection that turns out to be dead before the request was put on
+    /// it is replaced; nothing else is ever sent again.
+    ///
+    /// # Cancellation
+    /// The request may have been sent.
+    pub(crate) async fn send(
+        &self,
+        mut request: Request<Outgoing>,
+        care: Care,
+    ) -> Result<Response<Answer>, Failure> {
+        let inner = &*self.0;
+        if inner.dialler.target.speaks == Speaks::Http2 || inner.shared.is_open().await {
+            return inner.send_shared(request, None).await;
+        }
+        while let Some(line) = inner.pool.take(care) {
+            match inner.exchange(line, request).await {
+                Exchanged::Answered(response) => return Ok(response),
+                Exchanged::Failed(failure) => return Err(failure),
+                Exchanged::Untouched(again) => request = *again,
+            }
+        }
+        let (stream, chosen) = inner.dialler.dial().await.map_err(Failure::Unreachable)?;
+        if chosen == Chosen::Http2 {
+            return inner.send_shared(request, Some(stream)).await;
+        }
+        let line = Line::open(stream).await;
+        let line = line.map_err(|error| Failure::Broke(Undelivered::NeverSent, error))?;
+        match inner.exchange(line, request).await {
+            Exchanged::Answered(response) => Ok(response),
+            Exchanged::Failed(failure) => Err(failure),
+            Exchanged::Untouched(_) => {
+                let gone = io::Error::new(io::ErrorKind::ConnectionReset, "closed at once");
+                Err(Failure::Unreachable(gone))
+            }
+        }
+    }
+}
+
+/// What came of a request on one connection.
+enum Exchanged {
+    Answered(Response<Answer>),
+    Untouched(Box<Request<Outgoing>>),
+    Failed(Failure),
+}
+
+impl Inner {
+    async fn exchange(&self, mut line: Line, request: Request<Outgoing>) -> Exchanged {
+        let written = line.written();
+        let before = written.bytes();
+        match timeout(self.patience.answer, line.exchange(request)).await {
+            Ok(Ok(response)) => Exchanged::Answered(self.answered(response, line)),
+            Ok(Err(Broke::Untouched(request))) => Exchanged::Untouched(request),
+            Ok(Err(Broke::Unwritten(error))) => {
+                Exchanged::Failed(Failure::Broke(Undelivered::NeverSent, error))
+            }
+            Ok(Err(Broke::Written(error))) => {
+                Exchanged::Failed(Failure::Broke(Undelivered::NoAnswer, error))
+            }
+            Err(_) if written.bytes() == before => {
+                Exchanged::Failed(Failure::Late(Undelivered::NeverSent))
+            }
+            Err(_) => Exchanged::Failed(Failure::Late(Undelivered::NoAnswer)),
+        }
+    }
+
+    fn answered(&self, response: Response<Incoming>, line: Line) -> Response<Answer> {
+        let upgraded = response.status() == StatusCode::SWITCHING_PROTOCOLS;
+        let pool = self.pool.clone();
+        let mut response = response.map(|body| Answer::of_line(body, line, pool));
+        if upgraded && let Some(line) = response.body_mut().take_line() {
+            tokio::spawn(line.run());
+        }
+        response
+    }
+
+    async fn send_shared(
+        &self,
+        request: Request<Outgoing>,
+        stream: Option<stream::Stream>,
+    ) -> Result<Response<Answer>, Failure> {
+        let sender = self.shared.sender(&self.dialler, stream).await?;
+        match timeout(self.patience.answer, shared::exchange(sender, request)).await {
+            Ok(answered) => answered.map(|response| response.map(Answer::of_stream)),
+            // On a connection that is shared nobody can tell whether the frames of this request
+            // were among those that were written.
+            Err(_) => Err(Failure::Late(Undelivered::NoAnswer)),
+        }
+    }
+}
+
+impl Failure {
+    /// What is known about the request.
+    pub(crate) fn undelivered(&self) -> Undelivered {
+        match self {
+            Self::Unreachable(_) => Undelivered::NeverSent,
+            Self::Broke(undelivered, _) | Self::Late(undelivered) => *undelivered,
+        }
+    }
+}

@@ -1,0 +1,161 @@
+//! Where the upstream is.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use http::Uri;
+use http::uri::{Authority, Scheme};
+
+/// The address of an upstream, as a person writes it: `http://127.0.0.1:3000`,
+/// `https://api.example.com`, `h2c://127.0.0.1:50051`, `unix:/run/app.sock`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Target {
+    pub(crate) place: Place,
+    pub(crate) tls: Tls,
+    pub(crate) speaks: Speaks,
+}
+
+/// What to connect to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    Tcp { host: String, port: u16 },
+    Unix(PathBuf),
+}
+
+/// Whether the connection is encrypted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Tls {
+    Plain,
+    Encrypted,
+}
+
+/// Which HTTP is spoken there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Speaks {
+    /// HTTP/1.1; over TLS HTTP/2 if the upstream prefers it.
+    Http1,
+    /// HTTP/2 without asking, as gRPC servers want it.
+    Http2,
+}
+
+/// Why a text is no target.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum TargetError {
+    #[error("`{0}` is not an address; write http://127.0.0.1:3000 or unix:/run/app.sock")]
+    Syntax(String),
+    #[error("`{0}` is not a scheme for upstreams; use http, https, h2c or unix")]
+    Scheme(String),
+    #[error("the address of an upstream has no path, query or user: write only scheme, host and port")]
+    TooMuch,
+}
+
+impl FromStr for Target {
+    type Err = TargetError;
+
+    fn from_str(text: &str) -> Result<Self, TargetError> {
+        if let Some(path) = text.strip_prefix("unix:") {
+            let path = path.strip_prefix("//").unwrap_or(path);
+            if !path.starts_with('/') {
+                return Err(TargetError::Syntax(text.to_owned()));
+            }
+            let place = Place::Unix(PathBuf::from(path));
+            return Ok(Self { place, tls: Tls::Plain, speaks: Speaks::Http1 });
+        }
+        let whole = if text.starts_with(':') { format!("http://127.0.0.1{text}") } else { text.to_owned() };
+        let uri = Uri::from_str(&whole).map_err(|_| TargetError::Syntax(text.to_owned()))?;
+        let (Some(scheme), Some(authority)) = (uri.scheme(), uri.authority()) else {
+            return Err(TargetError::Syntax(text.to_owned()));
+        };
+        let (tls, speaks) = match scheme.as_str() {
+            "http" => (Tls::Plain, Speaks::Http1),
+            "https" => (Tls::Encrypted, Speaks::Http1),
+            "h2c" => (Tls::Plain, Speaks::Http2),
+            other => return Err(TargetError::Scheme(other.to_owned())),
+        };
+        if !matches!(uri.path(), "" | "/") || uri.query().is_some() || has_user(authority) {
+            return Err(TargetError::TooMuch);
+        }
+        let port = authority.port_u16().unwrap_or(match tls {
+            Tls::Plain => 80,
+            Tls::Encrypted => 443,
+        });
+        // Without the brackets that an IPv6 address has in a URL.
+        let host = authority.host().trim_start_matches('[').trim_end_matches(']').to_owned();
+        if host.is_empty() || port == 0 {
+            return Err(TargetError::Syntax(text.to_owned()));
+        }
+        Ok(Self { place: Place::Tcp { host, port }, tls, speaks })
+    }
+}
+
+impl Target {
+    /// The scheme that clients of the upstream would use.
+    pub(crate) fn scheme(&self) -> Scheme {
+        match self.tls {
+            Tls::Plain => Scheme::HTTP,
+            Tls::Encrypted => Scheme::HTTPS,
+        }
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (&self.place, self.tls, self.speaks) {
+            (Place::Unix(path), _, _) => write!(out, "unix:{}", path.display()),
+            (Place::Tcp { host, port }, tls, speaks) => {
+                let scheme = match (tls, speaks) {
+                    (Tls::Encrypted, _) => "https",
+                    (Tls::Plain, Speaks::Http1) => "http",
+                    (Tls::Plain, Speaks::Http2) => "h2c",
+                };
+                match host.contains(':') {
+                    true => write!(out, "{scheme}://[{host}]:{port}"),
+                    false => write!(out, "{scheme}://{host}:{port}"),
+                }
+            }
+        }
+    }
+}
+
+fn has_user(authority: &Authority) -> bool {
+    authority.as_str().contains('@')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_read_and_shown_alike() {
+        for (text, shown) in [
+            ("http://127.0.0.1:3000", "http://127.0.0.1:3000"),
+            ("http://app", "http://app:80"),
+            ("https://api.example.com/", "https://api.example.com:443"),
+            ("h2c://[::1]:50051", "h2c://[::1]:50051"),
+            ("unix:/run/app.sock", "unix:/run/app.sock"),
+            ("unix:///run/app.sock", "unix:/run/app.sock"),
+            (":3000", "http://127.0.0.1:3000"),
+        ] {
+            assert_eq!(text.parse::<Target>().unwrap().to_string(), shown);
+        }
+    }
+
+    #[test]
+    fn what_is_no_address_is_refused_with_advice() {
+        for (text, advice) in [
+            ("", "not an address"),
+            ("127.0.0.1:3000", "not an address"),
+            ("http://", "not an address"),
+            ("http://host:0", "not an address"),
+            ("file:///etc/passwd", "not an address"),
+            ("ftp://host", "use http, https, h2c or unix"),
+            ("http://host/v1", "only scheme, host and port"),
+            ("http://me:secret@host", "only scheme, host and port"),
+            ("unix:app.sock", "not an address"),
+        ] {
+            let error = text.parse::<Target>().unwrap_err().to_string();
+            assert!(error.contains(advice), "{text}: {error}");
+        }
+    }
+}
