@@ -18,11 +18,26 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// Put the gateway in front of an API
+    Run(RunArgs),
     /// Look after stores: copy, check, migrate
     Store {
         #[command(subcommand)]
         command: StoreCommand,
     },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RunArgs {
+    /// The API to protect, such as http://127.0.0.1:3000 or unix:/run/app.sock
+    #[arg(long, value_name = "URL")]
+    pub(crate) to: String,
+    /// Where clients connect
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8787")]
+    pub(crate) listen: std::net::SocketAddr,
+    /// Where keys and answers are kept
+    #[arg(long, value_name = "URL", default_value = "sqlite://oncekey.db", env = "ONCEKEY_STORE", hide_env_values = true)]
+    pub(crate) store: String,
 }
 
 #[derive(Debug, Subcommand)]

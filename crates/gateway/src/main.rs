@@ -3,7 +3,13 @@
 
 mod args;
 mod exit;
+mod plan;
+mod proxy;
+mod route;
+mod run;
+mod stop;
 mod store;
+mod upstream;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -21,12 +27,22 @@ fn main() -> ExitCode {
     };
     let ended = match command {
         None => print(&format!("oncekey {}\n{STATUS}\n", env!("CARGO_PKG_VERSION"))),
-        Some(Command::Store { command }) => store::run(command),
+        Some(Command::Run(args)) => on_runtime(run::run(args)),
+        Some(Command::Store { command }) => on_runtime(store::run(command)),
     };
     match ended {
         Ok(()) => ExitCode::SUCCESS,
         Err(exit) => exit.end(),
     }
+}
+
+/// Runs a command that waits for others.
+fn on_runtime(command: impl Future<Output = Result<(), Exit>>) -> Result<(), Exit> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| {
+        Exit::chain(exit::FAILURE, "cannot start the threads of this program", Some(&error))
+    })?;
+    runtime.block_on(command)
 }
 
 /// Prints what was asked for. A script that relies on it must notice if nobody could read it.

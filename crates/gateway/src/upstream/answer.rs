@@ -9,6 +9,7 @@ use hyper::body::Incoming;
 
 use super::line::Line;
 use super::pool::Pool;
+use super::stream::Stream;
 
 /// A body as it comes from the upstream. Reading it drives the connection; when it has been read to
 /// its end, the connection goes back to the pool, and if not, it is closed.
@@ -29,9 +30,12 @@ impl Answer {
         Self { body, line: None, pool: None }
     }
 
-    /// Takes the connection out, because it has become something else.
-    pub(super) fn take_line(&mut self) -> Option<Line> {
-        self.line.take()
+    /// Takes the connection out, because it has become something else; with what came behind the
+    /// answer that said so.
+    pub(crate) fn switch(
+        &mut self,
+    ) -> Option<impl Future<Output = hyper::Result<(Stream, Bytes)>> + Send + use<>> {
+        self.line.take().map(Line::switched)
     }
 }
 

@@ -8,10 +8,10 @@ use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::task::{Context, Poll};
 
+use bytes::Bytes;
 use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
-use hyper::client::conn::http1::upgrades::UpgradeableConnection;
 use hyper_util::rt::TokioIo;
 use tokio::time::Instant;
 
@@ -21,7 +21,7 @@ use super::stream::{Stream, Written};
 /// A connection with nothing or one request on it.
 pub(super) struct Line {
     sender: http1::SendRequest<Outgoing>,
-    connection: UpgradeableConnection<TokioIo<Stream>, Outgoing>,
+    connection: http1::Connection<TokioIo<Stream>, Outgoing>,
     written: Written,
     /// When it was last used.
     pub(super) idle_since: Instant,
@@ -48,7 +48,6 @@ impl Line {
             .max_buf_size(MAX_HEAD)
             .handshake(TokioIo::new(stream))
             .await?;
-        let connection = connection.with_upgrades();
         Ok(Self { sender, connection, written, idle_since: Instant::now() })
     }
 
@@ -97,9 +96,9 @@ impl Line {
         Pin::new(&mut self.connection).poll(cx)
     }
 
-    /// Goes on until the connection ends: for a connection that becomes something else.
-    pub(super) async fn run(mut self) {
-        // What ends it is seen by whoever uses what it became.
-        drop(poll_fn(|cx| self.drive(cx)).await);
+    /// The bytes behind a 101 and the way to say more: the connection has become something else.
+    pub(super) async fn switched(self) -> hyper::Result<(Stream, Bytes)> {
+        let parts = self.connection.without_shutdown().await?;
+        Ok((parts.io.into_inner(), parts.read_buf))
     }
 }

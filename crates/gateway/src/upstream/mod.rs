@@ -14,7 +14,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{Request, Response, StatusCode};
+use http::{Request, Response};
 use hyper::body::Incoming;
 use oncekey::layer::{RequestBody, Undelivered};
 use tokio::time::timeout;
@@ -26,8 +26,9 @@ use self::shared::SharedLine;
 
 pub(crate) use self::answer::Answer;
 pub(crate) use self::pool::Care;
-pub(crate) use self::target::{Speaks, Target, TargetError};
-pub(crate) use self::trust::{Trust, TrustError};
+pub(crate) use self::stream::Stream;
+pub(crate) use self::target::{Speaks, Target};
+pub(crate) use self::trust::Trust;
 
 /// A request body on its way to the upstream: as it comes from the client, or read before.
 pub(crate) type Outgoing = RequestBody<Incoming>;
@@ -134,7 +135,10 @@ impl Inner {
         let written = line.written();
         let before = written.bytes();
         match timeout(self.patience.answer, line.exchange(request)).await {
-            Ok(Ok(response)) => Exchanged::Answered(self.answered(response, line)),
+            Ok(Ok(response)) => {
+                let pool = self.pool.clone();
+                Exchanged::Answered(response.map(|body| Answer::of_line(body, line, pool)))
+            }
             Ok(Err(Broke::Untouched(request))) => Exchanged::Untouched(request),
             Ok(Err(Broke::Unwritten(error))) => {
                 Exchanged::Failed(Failure::Broke(Undelivered::NeverSent, error))
@@ -149,20 +153,10 @@ impl Inner {
         }
     }
 
-    fn answered(&self, response: Response<Incoming>, line: Line) -> Response<Answer> {
-        let upgraded = response.status() == StatusCode::SWITCHING_PROTOCOLS;
-        let pool = self.pool.clone();
-        let mut response = response.map(|body| Answer::of_line(body, line, pool));
-        if upgraded && let Some(line) = response.body_mut().take_line() {
-            tokio::spawn(line.run());
-        }
-        response
-    }
-
     async fn send_shared(
         &self,
         request: Request<Outgoing>,
-        stream: Option<stream::Stream>,
+        stream: Option<Stream>,
     ) -> Result<Response<Answer>, Failure> {
         let sender = self.shared.sender(&self.dialler, stream).await?;
         match timeout(self.patience.answer, shared::exchange(sender, request)).await {

@@ -11,7 +11,7 @@ use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::client::TlsStream;
 
 /// Bytes to an upstream and back.
-pub(super) struct Stream {
+pub(crate) struct Stream {
     kind: Kind,
     written: Written,
 }

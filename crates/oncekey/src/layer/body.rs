@@ -103,7 +103,9 @@ impl<B> fmt::Debug for RequestBody<B> {
 }
 
 impl<B: Body> ResponseBody<B> {
-    pub(super) fn inner(body: B) -> Self {
+    /// A body as a service made it.
+    #[must_use]
+    pub fn new(body: B) -> Self {
         Self { kind: ResponseKind::Inner { body } }
     }
 

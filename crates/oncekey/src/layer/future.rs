@@ -53,7 +53,7 @@ where
         match self.project().kind.project() {
             Projection::Pass { future } => {
                 let response = ready!(future.poll(cx));
-                Poll::Ready(response.map(|response| response.map(ResponseBody::inner)))
+                Poll::Ready(response.map(|response| response.map(ResponseBody::new)))
             }
             Projection::Keyed { future } => future.as_mut().poll(cx),
         }

@@ -79,7 +79,7 @@ impl Asked {
         B: Body<Data = Bytes>,
     {
         let status = response.status();
-        let untouched = |response: Response<B>| Ended::Answer(response.map(ResponseBody::inner));
+        let untouched = |response: Response<B>| Ended::Answer(response.map(ResponseBody::new));
         match Undelivered::of(response.extensions()) {
             Some(Undelivered::NeverSent) => return Finish::never_sent(untouched(response)),
             Some(Undelivered::NoAnswer) => return Finish::no_answer(untouched(response)),

@@ -1,0 +1,216 @@
+//! The service behind the layer: sends a request to the upstream, and says what it knows if there
+//! is no answer.
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http::header::{ACCEPT_ENCODING, CONTENT_TYPE, EXPECT, HOST, LINK, RETRY_AFTER};
+use http::uri::PathAndQuery;
+use http::{HeaderName, HeaderValue, Request, Response, StatusCode, Uri, Version};
+use http_body_util::{Either, Full};
+use hyper::upgrade::OnUpgrade;
+use oncekey::layer::{IdempotencyContext, Undelivered};
+use oncekey::problem::{self, Code, Problem};
+use tower_service::Service;
+
+use super::headers::{Switch, strip_hops};
+use super::tunnel::tunnel;
+use crate::route::Route;
+use crate::upstream::{Answer, Care, Failure, Outgoing, Upstream};
+
+/// Passes requests on to an upstream. Cheap to clone; all clones share their connections.
+#[derive(Clone)]
+pub(crate) struct Forward(Arc<Settings>);
+
+/// An answer's body: the upstream's, or one of ours.
+pub(crate) type Reply = Either<Answer, Full<Bytes>>;
+
+/// What all requests have in common.
+pub(crate) struct Settings {
+    pub(crate) upstream: Upstream,
+    /// What the upstream is told as `Host`; as the client wrote it, if nothing is set.
+    pub(crate) host: Option<HeaderValue>,
+    /// The page that explains the problems.
+    pub(crate) problems: Box<str>,
+}
+
+/// Tells an upstream which attempt of a key this is. A number that only rises: what carries a smaller
+/// one than was seen before is out of date.
+const ATTEMPT: HeaderName = HeaderName::from_static("idempotency-attempt");
+/// The name of the only effect of a request that is passed on.
+const STEP: &str = "upstream";
+/// A connection that was refused may be accepted a moment later.
+const COME_BACK: HeaderValue = HeaderValue::from_static("1");
+
+impl Forward {
+    pub(crate) fn new(settings: Settings) -> Self {
+        Self(Arc::new(settings))
+    }
+
+    async fn pass_on(self, mut request: Request<Outgoing>) -> Response<Reply> {
+        let attempt = request.extensions_mut().remove::<IdempotencyContext>();
+        let route = request.extensions_mut().remove::<Arc<Route>>();
+        let switch = request.extensions_mut().remove::<Switch>();
+        let client = match (&attempt, switch) {
+            // A request that is kept cannot become a conversation.
+            (Some(_), _) | (None, None) => None,
+            (None, Some(switch)) => {
+                let client = hyper::upgrade::on(&mut request);
+                switch.ask(request.headers_mut());
+                Some(client)
+            }
+        };
+        self.0.address(&mut request);
+        let care = match &attempt {
+            Some(attempt) => {
+                announce(&mut request, attempt, route.as_deref());
+                Care::Great
+            }
+            None => Care::Usual,
+        };
+        match self.0.upstream.send(request, care).await {
+            Ok(response) => returned(response, client),
+            Err(failure) => self.0.explain(&failure, route.as_deref()),
+        }
+    }
+}
+
+impl Service<Request<Outgoing>> for Forward {
+    type Response = Response<Reply>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<Reply>, Infallible>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<Outgoing>) -> Self::Future {
+        let forward = self.clone();
+        Box::pin(async move { Ok(forward.pass_on(request).await) })
+    }
+}
+
+impl Settings {
+    /// Writes the request the way a server wants it: only the path in the first line, one host.
+    fn address(&self, request: &mut Request<Outgoing>) {
+        let authority = request.uri().authority().cloned();
+        if authority.is_some() || request.uri().scheme().is_some() {
+            let path = request.uri().path_and_query().cloned();
+            *request.uri_mut() =
+                Uri::from(path.unwrap_or_else(|| PathAndQuery::from_static("/")));
+        }
+        *request.version_mut() = Version::HTTP_11;
+        let headers = request.headers_mut();
+        // The client was told to go on when its body was first asked for.
+        headers.remove(EXPECT);
+        if let Some(host) = &self.host {
+            headers.insert(HOST, host.clone());
+        } else if let (Some(authority), false) = (authority, headers.contains_key(HOST)) {
+            // HTTP/2 says it elsewhere.
+            if let Ok(host) = HeaderValue::try_from(authority.as_str()) {
+                headers.insert(HOST, host);
+            }
+        }
+    }
+
+    /// What the client is told if there is no answer.
+    fn explain(&self, failure: &Failure, route: Option<&Route>) -> Response<Reply> {
+        let undelivered = failure.undelivered();
+        let (code, detail, phase) = match (failure, undelivered) {
+            (Failure::Unreachable(_) | Failure::Broke(..), Undelivered::NeverSent) => (
+                Code::UpstreamUnreachable,
+                "The service behind this gateway could not be reached. Nothing was executed.",
+                "connect",
+            ),
+            (Failure::Late(_), Undelivered::NeverSent) => (
+                Code::UpstreamUnreachable,
+                "The service behind this gateway took no request in time. Nothing was executed.",
+                "connect",
+            ),
+            (Failure::Late(_), Undelivered::NoAnswer) => (
+                Code::UpstreamTimeout,
+                "The service behind this gateway got the request and did not answer in time. \
+                 Whether it was executed is not known.",
+                "reading",
+            ),
+            (Failure::Unreachable(_) | Failure::Broke(..), Undelivered::NoAnswer) => (
+                Code::UpstreamNoAnswer,
+                "The service behind this gateway got the request and gave no complete answer. \
+                 Whether it was executed is not known.",
+                "sent",
+            ),
+        };
+        let name = route.map_or("-", |route| &route.name).to_owned();
+        metrics::counter!("oncekey_upstream_failures_total", "route" => name, "phase" => phase)
+            .increment(1);
+        tracing::warn!(error = %chain(failure), phase, "no answer from the upstream");
+        let mut response = self.problem(&Problem::new(code, detail));
+        if undelivered == Undelivered::NeverSent {
+            response.headers_mut().insert(RETRY_AFTER, COME_BACK);
+        }
+        response.extensions_mut().insert(undelivered);
+        response
+    }
+
+    fn problem(&self, problem: &Problem) -> Response<Reply> {
+        let body = Full::new(Bytes::from(problem.to_json(&self.problems)));
+        let mut response = Response::new(Either::Right(body));
+        if let Ok(status) = StatusCode::from_u16(problem.status) {
+            *response.status_mut() = status;
+        }
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(problem::MEDIA_TYPE));
+        let link = format!("<{}>; rel=\"describedby\"", problem.code.type_uri(&self.problems));
+        if let Ok(link) = HeaderValue::try_from(link) {
+            headers.insert(LINK, link);
+        }
+        response.extensions_mut().insert(problem.clone());
+        response
+    }
+}
+
+/// What an upstream learns about the attempt that a request belongs to.
+fn announce(request: &mut Request<Outgoing>, attempt: &IdempotencyContext, route: Option<&Route>) {
+    let headers = request.headers_mut();
+    // What is kept has to suit every retry, whatever encodings that one accepts (T11).
+    headers.remove(ACCEPT_ENCODING);
+    if let Some(name) = route.and_then(|route| route.forward_key.as_ref())
+        && let Ok(key) = HeaderValue::try_from(attempt.derived_key(STEP))
+    {
+        headers.insert(name.clone(), key);
+    }
+    match attempt.fence() {
+        Some(fence) => headers.insert(ATTEMPT, HeaderValue::from(fence.number())),
+        None => headers.remove(ATTEMPT),
+    };
+}
+
+/// An answer of the upstream, without what belongs to the connection that it came over.
+fn returned(mut response: Response<Answer>, client: Option<OnUpgrade>) -> Response<Reply> {
+    let switched = response.status() == StatusCode::SWITCHING_PROTOCOLS;
+    let switch = Switch::of(response.headers());
+    strip_hops(response.headers_mut(), &[]);
+    if let (true, Some(client)) = (switched, client)
+        && let Some(upstream) = response.body_mut().switch()
+    {
+        switch.ask(response.headers_mut());
+        tokio::spawn(tunnel(client, upstream));
+    }
+    response.map(Either::Left)
+}
+
+/// An error and what lies behind it, in one line.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        cause = error.source();
+    }
+    text
+}

@@ -1,0 +1,164 @@
+//! Where clients come in.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustls::ServerConfig;
+use tokio::net::{TcpListener, TcpStream, UnixListener};
+use tokio::sync::Semaphore;
+use tokio::time::{sleep, timeout};
+use tokio_rustls::TlsAcceptor;
+
+use super::connection::{Deadlines, Dialect, serve};
+use super::front::{Front, Peer};
+use crate::stop::Stop;
+
+/// A socket that takes clients.
+pub(crate) enum Listener {
+    Tcp(TcpListener),
+    Unix(UnixListener, PathBuf),
+}
+
+/// What all connections of a listener have in common.
+#[derive(Clone)]
+pub(crate) struct Terms {
+    pub(crate) tls: Option<Arc<ServerConfig>>,
+    pub(crate) deadlines: Deadlines,
+    /// How many clients may be connected at the same time.
+    pub(crate) connections: usize,
+}
+
+/// A machine without file descriptors has some again when a few clients have left.
+const OUT_OF_FILES: Duration = Duration::from_millis(50);
+
+impl Listener {
+    pub(crate) async fn bind(address: SocketAddr) -> io::Result<Self> {
+        TcpListener::bind(address).await.map(Self::Tcp)
+    }
+
+    /// A socket in the file system. One that a dead process left behind is replaced.
+    pub(crate) fn bind_unix(path: PathBuf) -> io::Result<Self> {
+        if std::os::unix::net::UnixStream::connect(&path).is_err() {
+            drop(std::fs::remove_file(&path));
+        }
+        UnixListener::bind(&path).map(|listener| Self::Unix(listener, path))
+    }
+
+    /// The address as a client writes it.
+    pub(crate) fn address(&self) -> String {
+        match self {
+            Self::Tcp(listener) => {
+                listener.local_addr().map_or_else(|_| "?".to_owned(), |address| address.to_string())
+            }
+            Self::Unix(_, path) => format!("unix:{}", path.display()),
+        }
+    }
+
+    /// Takes clients until `stop` is raised, and returns when the last of them has left.
+    pub(crate) async fn serve(self, front: Arc<Front>, terms: Terms, stop: Stop) {
+        let places = Arc::new(Semaphore::new(terms.connections));
+        loop {
+            let place = tokio::select! {
+                biased;
+                () = stop.raised() => break,
+                place = Arc::clone(&places).acquire_owned() => place,
+            };
+            let Ok(place) = place else { break };
+            let accepted = tokio::select! {
+                biased;
+                () = stop.raised() => break,
+                accepted = self.accept() => accepted,
+            };
+            match accepted {
+                Ok(client) => {
+                    let (front, terms, stop) = (Arc::clone(&front), terms.clone(), stop.clone());
+                    tokio::spawn(async move {
+                        client.welcome(front, terms, stop).await;
+                        drop(place);
+                    });
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "a client could not be accepted");
+                    sleep(OUT_OF_FILES).await;
+                }
+            }
+        }
+        // Whoever holds all places knows that nobody is left.
+        let all = u32::try_from(terms.connections).unwrap_or(u32::MAX);
+        drop(places.acquire_many(all).await);
+    }
+
+    async fn accept(&self) -> io::Result<Client> {
+        match self {
+            Self::Tcp(listener) => {
+                let (stream, address) = listener.accept().await?;
+                stream.set_nodelay(true)?;
+                Ok(Client::Tcp(stream, address))
+            }
+            Self::Unix(listener, _) => listener.accept().await.map(|(stream, _)| Client::Unix(stream)),
+        }
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        if let Self::Unix(_, path) = self {
+            drop(std::fs::remove_file(path));
+        }
+    }
+}
+
+/// Somebody who has just connected.
+enum Client {
+    Tcp(TcpStream, SocketAddr),
+    Unix(tokio::net::UnixStream),
+}
+
+impl Client {
+    async fn welcome(self, front: Arc<Front>, terms: Terms, stop: Stop) {
+        let deadlines = terms.deadlines;
+        match (self, terms.tls) {
+            (Self::Unix(stream), _) => {
+                let peer = Peer { address: None, scheme: "http" };
+                serve(front, stream, (peer, Dialect::Http1), deadlines, stop).await;
+            }
+            (Self::Tcp(stream, address), None) => {
+                let peer = Peer { address: Some(address.ip()), scheme: "http" };
+                let Ok(Ok(dialect)) = timeout(deadlines.head, dialect(&stream)).await else { return };
+                serve(front, stream, (peer, dialect), deadlines, stop).await;
+            }
+            (Self::Tcp(stream, address), Some(config)) => {
+                let handshake = TlsAcceptor::from(config).accept(stream);
+                let Ok(Ok(stream)) = timeout(deadlines.head, handshake).await else { return };
+                let dialect = match stream.get_ref().1.alpn_protocol() {
+                    Some(b"h2") => Dialect::Http2,
+                    Some(_) | None => Dialect::Http1,
+                };
+                let peer = Peer { address: Some(address.ip()), scheme: "https" };
+                serve(front, stream, (peer, dialect), deadlines, stop).await;
+            }
+        }
+    }
+}
+
+/// Looks at the first bytes and leaves them where they are. Clients that speak HTTP/2 without having
+/// asked begin with `PRI `, which is no method of HTTP/1.
+async fn dialect(stream: &TcpStream) -> io::Result<Dialect> {
+    const PREFACE: &[u8] = b"PRI ";
+    let mut first = [0; PREFACE.len()];
+    loop {
+        let seen = stream.peek(&mut first).await?;
+        if seen == 0 || first[..seen] != PREFACE[..seen] {
+            return Ok(Dialect::Http1);
+        }
+        if seen == PREFACE.len() {
+            return Ok(Dialect::Http2);
+        }
+        // Rare: the first packet ends within the first word. Peeking returns at once until more
+        // comes, so this waits a little instead of spinning.
+        sleep(Duration::from_millis(1)).await;
+    }
+}
