@@ -7,13 +7,14 @@ use oncekey_core::policy::InFlight;
 use oncekey_core::record::{Origin, Record};
 use oncekey_core::{
     Answer, Claim, Claimed, Class, Decision, ErrorKind, Grant, KeyId, Lease, Owner, Refusal, Saved,
-    Sent, State, Timestamp, Write, decide,
+    Sent, State, Timestamp, decide,
 };
 
 use super::attempt::{Grip, Held};
 use super::cache::original;
 use super::flight::Lead;
 use super::gate::Admission;
+use super::give_back::Taken;
 use super::reply::{Refused, Replayed, Unavailable};
 use super::resolve::Probed;
 use super::ring::{Note, What};
@@ -40,9 +41,9 @@ enum Asked {
 /// How often a claim is asked again, with a pause that doubles from 20 ms: together about a
 /// seventh of a second, while the client waits. A longer outage is told to the client.
 const CLAIM_TRIES: u32 = 4;
-const FIRST_PAUSE: Duration = Duration::from_millis(20);
+pub(super) const FIRST_PAUSE: Duration = Duration::from_millis(20);
 /// Nobody is told to come back sooner or later than this.
-const SOONEST: Duration = Duration::from_secs(1);
+pub(super) const SOONEST: Duration = Duration::from_secs(1);
 const LATEST: Duration = Duration::from_secs(10);
 
 impl Shared {
@@ -149,17 +150,17 @@ impl Shared {
             }
         };
         let mut pause = FIRST_PAUSE;
-        let mut in_doubt = false;
+        let mut taken = Taken::No;
         for tries in 0..CLAIM_TRIES {
             let asked = self.uptime.elapsed();
             if let Err(rest) = self.health.may_ask(asked) {
-                return self.down(claim, in_doubt, rest);
+                return self.down(claim, taken, rest);
             }
             claim.grace = self.suspicion.grace(call.policy.grace, asked);
             let ticket = match self.pass(asked).await {
                 Ok(ticket) => ticket,
                 Err((why, rest)) => {
-                    self.give_back_later(claim, in_doubt);
+                    self.give_back_later(claim, taken);
                     return self.replay_at_least(claim, why, rest).await;
                 }
             };
@@ -170,7 +171,7 @@ impl Shared {
                     let store = store_time(&claimed, claim.lease);
                     self.suspicion.look(store, asked, answered, lease);
                     if let (Claimed::Won { .. }, Some(rest)) = (&claimed, self.is_void(ticket)) {
-                        self.give_back_later(claim, true);
+                        self.give_back_later(claim, Taken::Maybe);
                         let why = Unavailable::Regressed;
                         return Asked::Refused(Refused::Unavailable { why, retry_after: rest });
                     }
@@ -179,7 +180,9 @@ impl Shared {
                 Err(error) => match error.kind() {
                     ErrorKind::Unavailable | ErrorKind::Ambiguous => {
                         tracing::debug!(%error, "the store did not answer a claim");
-                        in_doubt |= error.kind() == ErrorKind::Ambiguous;
+                        if error.kind() == ErrorKind::Ambiguous {
+                            taken = Taken::Maybe;
+                        }
                         self.health.failed(self.uptime.elapsed());
                         if let Some(sentry) = &self.sentry {
                             sentry.doubt();
@@ -192,7 +195,7 @@ impl Shared {
                     }
                     ErrorKind::Unsuitable => {
                         tracing::error!(%error, "the store refuses to work");
-                        return self.down(claim, in_doubt, LATEST);
+                        return self.down(claim, taken, LATEST);
                     }
                     ErrorKind::Corrupt | ErrorKind::Rejected | _ => {
                         tracing::error!(%error, "a record cannot be trusted, or a claim is refused");
@@ -203,27 +206,14 @@ impl Shared {
             tokio::time::sleep(pause).await;
             pause *= 2;
         }
-        self.down(claim, in_doubt, SOONEST)
+        self.down(claim, taken, SOONEST)
     }
 
     /// The store cannot be asked. What may have been claimed nevertheless is given back later.
-    fn down(self: &Arc<Self>, claim: &Claim, in_doubt: bool, rest: Duration) -> Asked {
-        self.give_back_later(claim, in_doubt);
+    fn down(self: &Arc<Self>, claim: &Claim, taken: Taken, rest: Duration) -> Asked {
+        self.give_back_later(claim, taken);
         let retry_after = rest.clamp(SOONEST, LATEST);
         Asked::Refused(Refused::Unavailable { why: Unavailable::Store, retry_after })
-    }
-
-    /// Frees what an unanswered claim may have taken, in a task of its own, if it is in doubt.
-    fn give_back_later(self: &Arc<Self>, claim: &Claim, in_doubt: bool) {
-        if !in_doubt {
-            return;
-        }
-        let (shared, claim) = (Arc::clone(self), claim.clone());
-        let tracked = self.gate.track();
-        self.spawner.spawn(Box::pin(async move {
-            shared.give_back(claim).await;
-            drop(tracked);
-        }));
     }
 
     /// Whether the store is known to be what it was; if not, why nothing is granted and when to come
@@ -242,32 +232,6 @@ impl Shared {
     fn is_void(&self, ticket: Option<Ticket>) -> Option<Duration> {
         let (sentry, ticket) = (self.sentry.as_ref()?, ticket?);
         (!sentry.holds_good(ticket)).then_some(LATEST)
-    }
-
-    /// Frees a key that an unanswered claim may have taken. Nothing was sent under it.
-    async fn give_back(self: Arc<Self>, claim: Claim) {
-        let began = self.uptime.elapsed();
-        let mut pause = FIRST_PAUSE;
-        // Afterwards its lease has lapsed, and anybody may take it over.
-        while self.uptime.elapsed().saturating_sub(began) < claim.lease {
-            tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(SOONEST);
-            // Read, not claimed: a claim might take over somebody who is merely late, for nobody.
-            let Ok(found) = self.store.get(&claim.id).await else { continue };
-            let Some(record) = found.filter(|record| record.owner == claim.owner) else { return };
-            let given_back = match (&record.state, claim.class.may_send_again()) {
-                // The mark that is seen may be our own, or an earlier attempt's.
-                (State::Running { sent: Sent::Yes, .. }, true) => {
-                    self.store.unknown(&record.lease()).await
-                }
-                // What was sent before is never taken over in these classes: the mark is our own.
-                (State::Running { .. }, _) => self.store.release(&record.lease()).await,
-                (State::Done { .. } | State::Unknown { .. } | State::Parked { .. }, _) => return,
-            };
-            if let Ok(Write::Applied | Write::Fenced) = given_back {
-                return;
-            }
-        }
     }
 
     /// Replays are shed after claims: a node that takes no claims still answers what is done.

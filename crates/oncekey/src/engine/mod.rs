@@ -18,6 +18,7 @@ mod end;
 mod erase;
 mod flight;
 mod gate;
+mod give_back;
 mod health;
 mod heart;
 mod journal;

@@ -124,26 +124,6 @@ impl Book {
         }
     }
 
-    /// Leaves out what was only ever seen running, was never granted, and belongs to an owner who has
-    /// a higher fence.
-    pub(crate) fn leave_out_interim_fences(&mut self) {
-        let attempts = self.attempts.iter();
-        let of_owners: Vec<(Owner, Fence)> = attempts
-            .flat_map(|(fence, attempt)| attempt.owners.iter().map(|owner| (*owner, *fence)))
-            .collect();
-        self.attempts.retain(|fence, attempt| {
-            let is_replaced = of_owners
-                .iter()
-                .any(|(owner, other)| attempt.owners.contains(owner) && other > fence);
-            let is_idle = attempt.grants.is_empty()
-                && attempt.renewals.is_empty()
-                && attempt.writes.is_empty();
-            let is_running =
-                attempt.sights.iter().all(|(_, seen)| matches!(seen, Seen::Running { .. }));
-            !(is_replaced && is_idle && is_running)
-        });
-    }
-
     fn see(&mut self, when: When, sight: &Sight) {
         self.attempt(sight.hold).sights.push((when, sight.state));
     }

@@ -44,17 +44,6 @@ pub(crate) enum Rule {
     Reason,
 }
 
-/// Whether a record may be seen with a fence that nobody is granted, because it is lifted before the
-/// claim returns.
-///
-/// The PostgreSQL store makes a record in one statement and lifts its fence in the next, if a release of
-/// the same key came in between. Whoever reads the record in that moment sees the first fence.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Interim {
-    Never,
-    Possible,
-}
-
 /// How much the clock of the machine may be read apart by a store and by us.
 const SKEW: Duration = Duration::from_millis(2);
 
@@ -62,16 +51,13 @@ const SKEW: Duration = Duration::from_millis(2);
 const AHEAD: Duration = Duration::from_millis(50);
 
 /// Everything that is wrong with a history.
-pub(crate) fn check(events: &[Event], spans: Spans, interim: Interim) -> Vec<Violation> {
+pub(crate) fn check(events: &[Event], spans: Spans) -> Vec<Violation> {
     let mut books: BTreeMap<u64, Book> = BTreeMap::new();
     for event in events {
         books.entry(event.key).or_insert_with(|| Book::new(event.key)).enter(event);
     }
     let mut found = Vec::new();
-    for book in books.values_mut() {
-        if interim == Interim::Possible {
-            book.leave_out_interim_fences();
-        }
+    for book in books.values() {
         let mut examiner = Examiner { book, spans, found: &mut found };
         for (fence, attempt) in &book.attempts {
             examiner.owners(*fence, attempt);

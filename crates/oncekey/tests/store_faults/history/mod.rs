@@ -20,7 +20,7 @@ use oncekey::store::sqlite::SqliteOptions;
 
 use self::book::Spans;
 use self::callers::{Handles, Plan, Totals, run};
-use self::checker::{Interim, check};
+use self::checker::check;
 use crate::common::proxy::{Fault, How, Proxy, Then, Way};
 use crate::common::{Bits, say};
 use crate::place::{Kind, Manner, Place};
@@ -48,7 +48,7 @@ fn number_of(variable: &str, default: u64) -> u64 {
 }
 
 /// Runs a whole history in parts, and checks each.
-async fn check_history(name: &str, handles: &Handles, abandons: u64, interim: Interim) {
+async fn check_history(name: &str, handles: &Handles, abandons: u64) {
     let calls = number_of("ONCEKEY_HISTORY_OPS", 100_000);
     let seed = number_of("ONCEKEY_HISTORY_SEED", 0x5eed);
     say(&format!("{name}: {calls} calls with ONCEKEY_HISTORY_SEED={seed}"));
@@ -57,7 +57,7 @@ async fn check_history(name: &str, handles: &Handles, abandons: u64, interim: In
         let plan = Plan { seed: seed.wrapping_add(part), calls: PART, part, abandons };
         let events = run(handles, plan).await;
         totals.add(&events);
-        let found = check(&events, SPANS, interim);
+        let found = check(&events, SPANS);
         for violation in found.iter().take(SHOWN) {
             say(&format!("{name}: {violation}"));
         }
@@ -107,7 +107,7 @@ async fn postgres_keeps_its_promises_in_random_histories() {
     let is_over = Arc::new(AtomicBool::new(false));
     let seed = number_of("ONCEKEY_HISTORY_SEED", 0x5eed);
     let sabotage = tokio::spawn(sabotage(Arc::clone(&proxy), Arc::clone(&is_over), seed));
-    check_history("PostgreSQL", &handles, 50, Interim::Possible).await;
+    check_history("PostgreSQL", &handles, 50).await;
     is_over.store(true, Ordering::Relaxed);
     sabotage.await.expect("nothing goes wrong there");
     say(&format!("PostgreSQL: {} cuts", proxy.cuts()));
@@ -136,7 +136,7 @@ async fn sqlite_keeps_its_promises_in_random_histories() {
             }
         })
     };
-    check_history("SQLite", &handles, 8, Interim::Never).await;
+    check_history("SQLite", &handles, 8).await;
     is_over.store(true, Ordering::Relaxed);
     renewing.await.expect("nothing goes wrong there");
 }

@@ -7,7 +7,7 @@ use oncekey::core::MemoryStore;
 
 use super::SPANS;
 use super::callers::{Handles, Plan, run};
-use super::checker::{Interim, Rule, Violation, check};
+use super::checker::{Rule, Violation, check};
 use super::liar::{Bug, Liar};
 
 /// Enough for dozens of occasions of every bug.
@@ -17,7 +17,7 @@ async fn history_of(bug: Bug, seed: u64) -> Vec<Violation> {
     let liar = Liar::new(bug, MemoryStore::new(Arc::new(SystemClock)));
     let handles = Handles::new(vec![Arc::new(liar)]);
     let plan = Plan { seed, calls: CALLS, part: 0, abandons: 50 };
-    check(&run(&handles, plan).await, SPANS, Interim::Never)
+    check(&run(&handles, plan).await, SPANS)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
