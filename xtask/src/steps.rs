@@ -81,8 +81,14 @@ fn checks() -> Vec<Step> {
     // One crate's warnings must not hide another's.
     let clippy = ["clippy", "--workspace", "--all-targets", "--all-features", "--keep-going"];
     vec![
-        // The only command that refuses to repair the lock file, so it comes before all others.
-        step("lock file", &["fetch", "--locked"]),
+        // The only commands that refuse to repair the lock files, so they come before all others.
+        Step {
+            commands: vec![
+                cargo_with(&["fetch", "--locked"]),
+                cargo_with(&["fetch", "--locked", "--manifest-path", "examples/Cargo.toml"]),
+            ],
+            ..step("lock files", &[])
+        },
         Step {
             commands: vec![format("Cargo.toml"), format("examples/Cargo.toml")],
             ..step("format", &[])
