@@ -13,6 +13,7 @@ use oncekey_core::policy::PolicyError;
 use oncekey_core::{FingerprintRules, Key, KeyError, Policy};
 
 use super::meters::Meters;
+use super::scope::ScopeFrom;
 
 /// How a route treats its requests.
 #[derive(Debug)]
@@ -26,6 +27,7 @@ pub struct Rule {
     counted: Vec<HeaderName>,
     methods: Vec<Method>,
     key_headers: Vec<HeaderName>,
+    scope: Option<ScopeFrom>,
     policy_field: OnceLock<HeaderValue>,
     meters: OnceLock<Meters>,
 }
@@ -66,6 +68,7 @@ impl Rule {
             counted: Vec::new(),
             methods: vec![Method::POST, Method::PATCH],
             key_headers: vec![HeaderName::from_static("idempotency-key")],
+            scope: None,
             policy_field: OnceLock::new(),
             meters: OnceLock::new(),
         }
@@ -120,6 +123,12 @@ impl Rule {
         self
     }
 
+    /// Sets whom the keys of this route belong to, if that is not what the layer says.
+    pub fn scope(mut self, scope: ScopeFrom) -> Self {
+        self.scope = Some(scope);
+        self
+    }
+
     /// The route's template name.
     #[must_use]
     pub fn name(&self) -> &str {
@@ -143,6 +152,10 @@ impl Rule {
 
     pub(super) fn shared_policy(&self) -> &Arc<Policy> {
         &self.policy
+    }
+
+    pub(super) fn own_scope(&self) -> Option<&ScopeFrom> {
+        self.scope.as_ref()
     }
 
     pub(super) fn fingerprint_rules(&self) -> &FingerprintRules {
@@ -171,7 +184,7 @@ impl Rule {
     ///
     /// # Errors
     /// If a header does not hold one key, or two of them hold different ones.
-    pub(super) fn key(&self, headers: &HeaderMap) -> Result<Option<Key>, KeyError> {
+    pub fn key(&self, headers: &HeaderMap) -> Result<Option<Key>, KeyError> {
         let mut found: Option<Key> = None;
         for name in &self.key_headers {
             let lines = headers.get_all(name).iter().map(HeaderValue::as_bytes);

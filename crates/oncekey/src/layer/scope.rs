@@ -89,7 +89,38 @@ impl ScopeFrom {
         })
     }
 
-    pub(super) fn find(&self, parts: &Parts) -> Result<Scope, NoScope> {
+    /// A digest of a header with a credential that lasts, such as `X-Api-Key`. A request without
+    /// the header, or with two of them, has no scope.
+    pub fn hashed_header(name: HeaderName) -> Self {
+        Self::parts(move |parts| {
+            let mut lines = parts.headers.get_all(&name).iter();
+            match (lines.next(), lines.next()) {
+                (Some(only), None) if !only.is_empty() => {
+                    let digest = digest(std::iter::once(only));
+                    Ok(Scope::of_parts(&[name.as_str().as_bytes(), &digest])?)
+                }
+                (None, _) | (Some(_), _) => Err(NoScope),
+            }
+        })
+    }
+
+    /// Several together, such as a tenant and a user: the scope is the same only if all are.
+    /// One that cannot be told makes the whole untold.
+    pub fn all(parts: Vec<Self>) -> Self {
+        Self::parts(move |head| {
+            let found: Result<Vec<Scope>, NoScope> =
+                parts.iter().map(|part| part.find(head)).collect();
+            let found = found?;
+            let bytes: Vec<&[u8]> = found.iter().map(Scope::as_bytes).collect();
+            Ok(Scope::of_parts(&bytes)?)
+        })
+    }
+
+    /// The scope of a request.
+    ///
+    /// # Errors
+    /// If it cannot be told.
+    pub fn find(&self, parts: &Parts) -> Result<Scope, NoScope> {
         (self.0)(parts)
     }
 }
@@ -160,6 +191,30 @@ mod tests {
         assert_eq!(scope.find(&parts), Ok(Scope::new("ann").unwrap()));
         parts.extensions.insert(Principal(""));
         assert_eq!(scope.find(&parts), Err(NoScope), "an empty principal is nobody");
+    }
+
+    #[test]
+    fn a_credential_in_a_header_is_hashed_and_has_to_be_there() {
+        let scope = ScopeFrom::hashed_header(HeaderName::from_static("x-api-key"));
+        let (ann, bob) =
+            (scope.find(&parts(&[("x-api-key", "a")])), scope.find(&parts(&[("x-api-key", "b")])));
+        assert_ne!(ann, bob);
+        let secret = scope.find(&parts(&[("x-api-key", "sk_live_1")])).unwrap();
+        assert!(!secret.as_bytes().windows(7).any(|window| window == b"sk_live"));
+        for lines in [&[][..], &[("x-api-key", "")], &[("x-api-key", "a"), ("x-api-key", "a")]] {
+            assert_eq!(scope.find(&parts(lines)), Err(NoScope), "{lines:?}");
+        }
+    }
+
+    #[test]
+    fn several_parts_are_told_apart_by_each_of_them() {
+        let header = |name| ScopeFrom::header(HeaderName::from_static(name));
+        let both = ScopeFrom::all(vec![header("x-tenant"), header("x-user")]);
+        let of = |tenant, user| both.find(&parts(&[("x-tenant", tenant), ("x-user", user)]));
+        assert_eq!(of("a", "b"), of("a", "b"));
+        assert_ne!(of("a", "b"), of("b", "a"));
+        assert_ne!(of("ab", "c"), of("a", "bc"), "parts have lengths");
+        assert_eq!(both.find(&parts(&[("x-tenant", "a")])), Err(NoScope));
     }
 
     /// T1: holders of different credentials are kept apart even if nobody configured a scope.

@@ -172,7 +172,8 @@ impl Visit {
     }
 
     fn scope(&self, parts: &Parts, key: &Key) -> Result<Scope, Box<Turned>> {
-        let scope = self.config.scope.find(parts).map_err(|refused| {
+        let from = self.rule.own_scope().unwrap_or(&self.config.scope);
+        let scope = from.find(parts).map_err(|refused| {
             Turned::new(Outcome::InvalidRequest, refused.problem(), Some(key))
         })?;
         if !self.span.is_disabled() {
