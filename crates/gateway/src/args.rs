@@ -18,12 +18,64 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// Check a configuration, and say everything that is wrong with it
+    Validate(ValidateArgs),
+    /// Show and explain a configuration
+    Config {
+        #[command(subcommand)]
+        command: ConfigCommand,
+    },
     /// Look after stores: copy, check, migrate
     Store {
         #[command(subcommand)]
         command: StoreCommand,
     },
 }
+
+#[derive(Debug, Args)]
+pub(crate) struct ValidateArgs {
+    /// The file
+    #[arg(short, long, value_name = "FILE", default_value = "oncekey.toml")]
+    pub(crate) config: PathBuf,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// End with code 6 if there are warnings
+    #[arg(long)]
+    pub(crate) strict: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ConfigCommand {
+    /// Print every setting, its value and where it comes from
+    Show {
+        /// The file
+        #[arg(short, long, value_name = "FILE", default_value = "oncekey.toml")]
+        config: PathBuf,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Say which route a request takes, and why
+    #[command(after_help = EXPLAIN_HELP)]
+    Explain {
+        /// A method and a path
+        #[arg(value_name = "REQUEST")]
+        request: String,
+        /// The file
+        #[arg(short, long, value_name = "FILE", default_value = "oncekey.toml")]
+        config: PathBuf,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Print the JSON Schema of the file, for editors
+    Schema,
+}
+
+const EXPLAIN_HELP: &str = "\
+Example:
+  oncekey config explain \"POST /v1/charges/9/capture\"";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum StoreCommand {

@@ -2,7 +2,11 @@
 //! program says so.
 
 mod args;
+#[allow(dead_code, unused_imports, reason = "the proxy will read what the checks do not")]
+mod config;
 mod exit;
+#[allow(dead_code, unused_imports, reason = "the proxy will ask what the checks do not")]
+mod route;
 mod store;
 
 use std::io::{self, Write};
@@ -21,6 +25,8 @@ fn main() -> ExitCode {
     };
     let ended = match command {
         None => print(&format!("oncekey {}\n{STATUS}\n", env!("CARGO_PKG_VERSION"))),
+        Some(Command::Validate(args)) => config::validate(&args),
+        Some(Command::Config { command }) => config::run_config(&command),
         Some(Command::Store { command }) => store::run(command),
     };
     match ended {
