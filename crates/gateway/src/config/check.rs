@@ -7,9 +7,9 @@ use super::settings::{ROOT, Setting, Unset};
 use super::similar::closest;
 
 /// Everything that is wrong with single settings of a file.
-pub(crate) fn check(file: &Table) -> Vec<ConfigProblem> {
+pub(crate) fn check(file: &Table, name: &str) -> Vec<ConfigProblem> {
     let mut problems = Vec::new();
-    check_table(&ROOT, file, &Path::root(), None, &mut problems);
+    check_table(&ROOT, file, &Path::root(name), None, &mut problems);
     problems
 }
 
@@ -22,8 +22,8 @@ struct Path {
 }
 
 impl Path {
-    fn root() -> Self {
-        Self { dotted: String::new(), header: "the file".to_owned() }
+    fn root(name: &str) -> Self {
+        Self { dotted: String::new(), header: name.to_owned() }
     }
 
     fn inside(&self, setting: &Setting) -> Self {
@@ -131,9 +131,12 @@ fn unknown(settings: &'static [Setting], name: &str, node: &Node, path: &Path) -
     let meant = settings.iter().find(|setting| Some(setting.name) == meant);
     match meant {
         Some(meant) => {
-            let allowed = match meant.kind.words() {
-                [] => meant.kind.describe(),
-                words => words.join(", "),
+            let allowed = match (meant.kind.words(), meant.kind.inner()) {
+                ([], Some(inner)) => {
+                    inner.iter().map(|setting| setting.name).collect::<Vec<_>>().join(", ")
+                }
+                ([], None) => meant.kind.describe(),
+                (words, _) => words.join(", "),
             };
             problem
                 .suggest(Some(meant.name))

@@ -5,7 +5,7 @@ use serde_json::{Value as Json, json};
 
 use super::show::{lines, members};
 use super::{Config, Values};
-use crate::route::{Methods, Pattern, Route, RouteTable, method};
+use crate::route::{Methods, Pattern, Route, RouteTable, is_odd, method};
 
 /// A request that somebody asks about, such as `POST /v1/charges/9/capture`.
 #[derive(Debug)]
@@ -69,6 +69,9 @@ impl Explanation {
             }
             None => format!("{method} {path} takes no route: it passes through, unprotected\n"),
         };
+        if is_odd(path) {
+            out += "  servers may read this path in several ways: the strictest route wins\n";
+        }
         for (number, why) in &self.others {
             out += &format!("  not {}: {why}\n", called(config, *number));
         }
@@ -130,7 +133,7 @@ fn why_not(winner: &Pattern, loser: &Route) -> String {
             "the winner names the method".to_owned()
         }
         std::cmp::Ordering::Equal | std::cmp::Ordering::Greater => {
-            "servers may read the path in several ways, and the winner is stricter".to_owned()
+            "the winner is stricter".to_owned()
         }
     }
 }

@@ -37,7 +37,7 @@ pub(crate) enum Origin {
 
 impl Flat {
     /// Looks up each setting in the layers, the first one first, and takes the default if it is in
-    /// none of them. The layers have been checked: what cannot be read counts as not set.
+    /// none of them, or if it cannot be read, which was reported before.
     pub(crate) fn new(settings: &'static [Setting], layers: &[&Table]) -> Self {
         let mut flat = Self::default();
         let layers: Vec<Layer<'_>> = layers.iter().copied().enumerate().collect();
@@ -128,15 +128,19 @@ impl Flat {
 impl Leaf {
     fn new(setting: &'static Setting, layers: &[Layer<'_>]) -> Self {
         let set = layers.iter().find_map(|(layer, table)| Some((*layer, table.get(setting.name)?)));
-        let read = set.and_then(|(layer, node)| Some((layer, node, setting.kind.read(node).ok()?)));
-        if let Some((layer, node, value)) = read {
-            return Self { value, origin: Origin::Place(node.at.clone()), layer: Some(layer) };
-        }
-        let value = match setting.unset {
+        let value = || match setting.unset {
             Unset::Is(text) => written(setting, text),
             Unset::Nothing { .. } | Unset::Refused { .. } => Value::Nothing,
         };
-        Self { value, origin: Origin::Default, layer: None }
+        match set {
+            // What cannot be read was reported; that it is there still counts.
+            Some((layer, node)) => Self {
+                value: setting.kind.read(node).unwrap_or_else(|_| value()),
+                origin: Origin::Place(node.at.clone()),
+                layer: Some(layer),
+            },
+            None => Self { value: value(), origin: Origin::Default, layer: None },
+        }
     }
 }
 

@@ -184,16 +184,16 @@ fn check_upstream(text: &str) -> Result<(), Complaint> {
     }
     let whole =
         if text.starts_with(':') { format!("http://127.0.0.1{text}") } else { text.to_owned() };
-    let uri = match whole.parse::<Uri>() {
-        Ok(uri) if uri.scheme().is_some() && uri.host().is_some_and(|host| !host.is_empty()) => uri,
-        Ok(_) | Err(_) => return complain("this is not an address: write http://127.0.0.1:3000"),
-    };
-    let scheme = uri.scheme_str().unwrap_or_default();
-    if !["http", "https", "h2c"].contains(&scheme) {
+    let scheme = whole.split_once("://").map(|(scheme, _)| scheme);
+    if let Some(scheme) = scheme.filter(|scheme| !["http", "https", "h2c"].contains(scheme)) {
         return complain(&format!(
             "`{scheme}` is not a scheme for upstreams: use http, https, h2c or unix"
         ));
     }
+    let uri = match whole.parse::<Uri>() {
+        Ok(uri) if uri.scheme().is_some() && uri.host().is_some_and(|host| !host.is_empty()) => uri,
+        Ok(_) | Err(_) => return complain("this is not an address: write http://127.0.0.1:3000"),
+    };
     if !matches!(uri.path(), "" | "/") || uri.query().is_some() {
         return complain("the address of an upstream has no path: requests keep their own");
     }

@@ -4,8 +4,8 @@
 
 use std::time::Duration;
 
-use super::form::Form;
-use super::node::{Data, Node};
+use super::form::{Complaint, Form};
+use super::node::{Data, Node, Text};
 use super::settings::Setting;
 use super::similar::closest;
 use super::source::{Place, masked};
@@ -73,16 +73,23 @@ pub(crate) struct Wrong {
 impl Kind {
     /// Reads a value. Everything that is wrong with it is returned, not only the first.
     pub(crate) fn read(&self, node: &Node) -> Result<Value, Vec<Wrong>> {
+        let read = self.read_plain(node);
+        // What a value that came from elsewhere is must not be said.
+        let Data::Text(Text { written: Some(written), .. }) = &node.data else { return read };
+        read.map_err(|_| {
+            let message = format!("`{written}` does not stand for {}", self.describe());
+            vec![Wrong::value(node, message)]
+        })
+    }
+
+    fn read_plain(&self, node: &Node) -> Result<Value, Vec<Wrong>> {
         match (self, &node.data) {
             (Self::Text(form), Data::Text(text)) => match (form.check)(&text.value) {
                 Ok(()) => Ok(Value::Text(text.clone())),
-                Err(complaint) => {
-                    let at = match &complaint.at {
-                        Some(at) => node.at.part(at, &text.value),
-                        None => node.at.clone(),
-                    };
-                    let message = hidden(text.written.as_deref(), &complaint.message, form.what);
-                    Err(vec![Wrong { at, ..Wrong::value(node, message) }])
+                Err(Complaint { message, at }) => {
+                    let place = at.map(|at| node.at.part(&at, &text.value));
+                    let at = place.unwrap_or_else(|| node.at.clone());
+                    Err(vec![Wrong { at, ..Wrong::value(node, masked(&message)) }])
                 }
             },
             (Self::Choice(words), Data::Text(text)) => choose(words, &text.value, node),
@@ -136,7 +143,7 @@ impl Kind {
             Self::Choice(words) => format!("one of {}", quoted(words)),
             Self::Flag => "true or false".to_owned(),
             Self::Off => "false".to_owned(),
-            Self::Count { least, most: i64::MAX } => format!("an integer from {least}"),
+            Self::Count { least, most } if least == most => least.to_string(),
             Self::Count { least, most } => format!("an integer from {least} to {most}"),
             Self::Time { least, most } => {
                 format!("a span of time from {} to {}", show_time(*least), show_time(*most))
@@ -219,14 +226,6 @@ impl Wrong {
     fn value(node: &Node, message: String) -> Self {
         let at = node.at.clone();
         Self { code: "wrong-value", message, at, allowed: Vec::new(), meant: None }
-    }
-}
-
-/// What a value that came from elsewhere is must not be said.
-fn hidden(written: Option<&str>, message: &str, what: &str) -> String {
-    match written {
-        Some(written) => format!("`{written}` does not stand for {what}"),
-        None => masked(message),
     }
 }
 

@@ -38,6 +38,7 @@ mod units;
 mod value;
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 pub(crate) use self::command::{run_config, validate};
 pub(crate) use self::env::{Env, Options};
@@ -87,6 +88,15 @@ pub(super) struct Values {
     pub(super) routes: Vec<Flat>,
 }
 
+/// What was read, and what was wrong with it already.
+struct Written {
+    table: Table,
+    problems: Vec<ConfigProblem>,
+    /// Where the paths in it begin.
+    folder: PathBuf,
+    name: String,
+}
+
 /// What `run --to` does without a file: everything that is not safe to repeat may have a key.
 const FOR_UPSTREAM: &str = "\
 version = 1
@@ -117,7 +127,8 @@ impl Config {
     ) -> Result<Self, Vec<ConfigProblem>> {
         let (table, problems) = file::read(path).map_err(|problem| vec![problem])?;
         let folder = path.parent().map(Path::to_owned).unwrap_or_default();
-        Self::assemble(table, problems, &folder, env, options)
+        let name = path.display().to_string();
+        Self::assemble(Written { table, problems, folder, name }, env, options)
     }
 
     /// What `run --to` does without a file; `options` names the upstream.
@@ -126,25 +137,23 @@ impl Config {
     /// As [`load`](Self::load).
     pub(crate) fn for_upstream(options: &Options, env: &Env) -> Result<Self, Vec<ConfigProblem>> {
         let source = Source::new("run --to", SourceKind::Preset, FOR_UPSTREAM);
-        let (table, problems) = read_document(&source);
-        Self::assemble(table, problems, &PathBuf::new(), env, options)
+        Self::assemble(Written::new(&source), env, options)
     }
 
     /// Reads a text, for tests.
     #[cfg(test)]
     pub(crate) fn from_text(name: &str, text: &str, env: &Env) -> Result<Self, Vec<ConfigProblem>> {
         let source = Source::new(name, SourceKind::File, text);
-        let (table, problems) = read_document(&source);
-        Self::assemble(table, problems, &PathBuf::new(), env, &Options::default())
+        Self::assemble(Written::new(&source), env, &Options::default())
     }
 
     fn assemble(
-        mut file: Table,
-        mut problems: Vec<ConfigProblem>,
-        folder: &Path,
+        written: Written,
         env: &Env,
         options: &Options,
     ) -> Result<Self, Vec<ConfigProblem>> {
+        let Written { table: mut file, mut problems, folder, name } = written;
+        let folder = folder.as_path();
         // After a mistake of grammar the rest may not mean what it says.
         if problems.iter().any(|problem| problem.code == "syntax") {
             return Err(sorted(problems));
@@ -152,7 +161,7 @@ impl Config {
         problems.extend(env.apply(&mut file));
         options.apply(&mut file);
         Around { env, folder }.expand(&mut file, &mut problems);
-        problems.extend(check::check(&file));
+        problems.extend(check::check(&file, &name));
         let values = Values::new(&file);
         let reader = Reader { flat: &values.globals, folder };
         let mut config = Self {
@@ -187,6 +196,13 @@ impl Config {
     }
 }
 
+impl Written {
+    fn new(source: &Arc<Source>) -> Self {
+        let (table, problems) = read_document(source);
+        Self { table, problems, folder: PathBuf::new(), name: source.name.clone() }
+    }
+}
+
 impl Values {
     /// A route's own settings go first, then its preset, then the defaults, then their preset.
     fn new(file: &Table) -> Self {
@@ -211,7 +227,11 @@ fn preset_of(table: &Table) -> Option<&str> {
     Some(&text.value)
 }
 
+/// In the order of reading. What was made of nothing is not judged a second time.
 fn sorted(mut problems: Vec<ConfigProblem>) -> Vec<ConfigProblem> {
+    let nothing = problems.iter().filter(|problem| problem.code == "unresolved");
+    let nothing: Vec<_> = nothing.map(|problem| problem.excerpt.clone()).collect();
+    problems.retain(|problem| problem.code == "unresolved" || !nothing.contains(&problem.excerpt));
     problems.sort_by_key(ConfigProblem::order);
     problems.dedup();
     problems

@@ -164,7 +164,8 @@ fn syntax(error: &toml::de::Error, source: &Arc<Source>) -> ConfigProblem {
     // The parser names a repeated setting in words of its own; it is the one mistake of grammar
     // after which the rest of the file still means what it says.
     if message.contains("duplicate key") {
-        return ConfigProblem::error("set-twice", "a setting is there twice").at(&place);
+        let name = source.text.get(place.span.clone()).unwrap_or("a setting");
+        return ConfigProblem::error("set-twice", format!("`{name}` is set twice")).at(&place);
     }
     ConfigProblem::error("syntax", format!("this is not TOML: {message}")).at(&place)
 }

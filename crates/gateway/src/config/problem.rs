@@ -7,7 +7,7 @@ use std::fmt;
 
 use serde_json::{Value, json};
 
-use super::source::{Excerpt, Place};
+use super::source::{Excerpt, Place, printable};
 
 /// The page that explains every setting.
 pub(crate) const REFERENCE: &str = "docs/reference/config.md";
@@ -41,7 +41,8 @@ impl ConfigProblem {
         Self {
             severity: Severity::Error,
             code,
-            message: message.into(),
+            // Names that a file makes up may hold what commands a terminal.
+            message: message.into().chars().map(printable).collect(),
             excerpt: None,
             label: Box::default(),
             notes: Vec::new(),

@@ -89,7 +89,8 @@ impl Place {
         let to = boundary(text, self.span.end.clamp(from, start + line.len().max(from - start)));
         let (indent, width) = (text[start..from].chars().count(), text[from..to].chars().count());
         // The line is shown from here on if the place would be out of sight.
-        let skipped = indent.saturating_sub(SHOWN / 2);
+        let fits = line.chars().count() <= SHOWN;
+        let skipped = if fits { 0 } else { indent.saturating_sub(SHOWN / 2) };
         let line = masked(line).chars().skip(skipped).take(SHOWN).map(printable).collect();
         let indent = indent - skipped;
         Excerpt {
@@ -132,7 +133,7 @@ fn boundary(text: &str, offset: usize) -> usize {
 
 /// A tab is as wide as any other character here, so that the marks stand where they should; what
 /// could command a terminal is not printed.
-fn printable(c: char) -> char {
+pub(crate) fn printable(c: char) -> char {
     match c {
         '\t' => ' ',
         c if c.is_control() => '\u{fffd}',

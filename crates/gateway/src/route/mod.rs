@@ -12,6 +12,7 @@ mod spec;
 mod table;
 mod tree;
 
+pub(crate) use self::path::is_odd;
 pub(crate) use self::pattern::{Methods, Pattern, PatternError, method};
 pub(crate) use self::rollout::{Exempt, Rollout, RolloutBy};
 pub(crate) use self::spec::{

@@ -42,7 +42,7 @@ fn code(text: &[u8]) -> Option<u8> {
 
 /// Whether servers may disagree about a path. Errs on the side of yes; allocates nothing, because
 /// every request is asked.
-pub(super) fn is_odd(path: &str) -> bool {
+pub(crate) fn is_odd(path: &str) -> bool {
     let bytes = path.as_bytes();
     let odd = |(at, byte): (usize, &u8)| match byte {
         b'\\' | b';' => true,

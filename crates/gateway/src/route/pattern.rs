@@ -58,14 +58,21 @@ pub(crate) struct PatternError {
 impl Pattern {
     pub(crate) fn parse(text: &str) -> Result<Self, PatternError> {
         let wrong = |at, message: &str| Err(PatternError { at, message: message.to_owned() });
-        let start = text.find('/').unwrap_or(text.len());
-        let (before, path) = text.split_at(start);
+        let (before, start) = match (text.starts_with('/'), text.split_once(' '), text.find('/')) {
+            (true, _, _) => ("", 0),
+            (false, Some((before, path)), _) => (before, text.len() - path.trim_start().len()),
+            (false, None, Some(slash)) => {
+                return wrong(slash..slash + 1, "a space stands between methods and path");
+            }
+            (false, None, None) => {
+                return wrong(0..text.len(), "a pattern has a path, such as `POST /v1/charges`");
+            }
+        };
         let methods = Methods::parse(before)?;
-        if path.is_empty() {
-            return wrong(0..text.len(), "a pattern has a path, such as `POST /v1/charges`");
-        }
-        if before.trim_end() == before && !before.is_empty() {
-            return wrong(start..start + 1, "a space stands between methods and path");
+        let path = &text[start..];
+        if !path.starts_with('/') {
+            let message = "a path begins with a slash, and methods have no spaces between them";
+            return wrong(start..text.len(), message);
         }
         let trimmed = path.strip_suffix('/').unwrap_or(path);
         let mut found = Vec::new();
@@ -132,15 +139,14 @@ impl fmt::Display for Pattern {
 
 impl Methods {
     fn parse(text: &str) -> Result<Self, PatternError> {
-        let list = text.trim_end();
-        match list {
+        match text {
             "" => return Ok(Self::Unsaid),
             "*" => return Ok(Self::Any),
             _ => {}
         }
         let mut methods = Vec::new();
         let mut at = 0;
-        for name in list.split(',') {
+        for name in text.split(',') {
             let span = at..at + name.len();
             at = span.end + 1;
             let method =
@@ -297,7 +303,8 @@ mod tests {
             ("POST", 0..4, "a path"),
             ("POST/v1", 4..5, "a space"),
             ("post /v1", 0..4, "`POST`"),
-            ("POST, PATCH /v1", 5..11, "`PATCH`"),
+            ("POST,PATCh /v1", 5..10, "`PATCH`"),
+            ("POST v1/charges", 5..15, "begins with a slash"),
             ("POST,POST /v1", 5..9, "twice"),
             ("POST /v1//x", 9..9, "two slashes"),
             ("POST /v1/:id", 9..12, "`{id}`"),

@@ -27,7 +27,7 @@ fn contradiction(flat: &Flat, path: &str, message: &str) -> ConfigProblem {
 }
 
 fn admin_without_token(config: &Config, flat: &Flat) -> Option<ConfigProblem> {
-    let open = !config.admin.listen.ip().is_loopback() && config.admin.token_file.is_none();
+    let open = !config.admin.listen.ip().is_loopback() && flat.place("admin.token_file").is_none();
     open.then(|| {
         let message = "the admin listener can release keys, so it needs a token where others can \
                        reach it";
@@ -79,7 +79,7 @@ fn leads_to(upstream: &str, listen: SocketAddr) -> bool {
 }
 
 fn half_a_certificate(_: &Config, flat: &Flat) -> Option<ConfigProblem> {
-    let set = |name: &str| flat.text(&format!("server.tls.{name}")).is_some();
+    let set = |name: &str| flat.place(&format!("server.tls.{name}")).is_some();
     let (path, message) = match (set("cert_file"), set("key_file"), set("client_ca_file")) {
         (true, false, _) => ("server.tls.cert_file", "a certificate needs its key: set `key_file`"),
         (false, true, _) => ("server.tls.key_file", "a key needs its certificate: set `cert_file`"),
@@ -93,7 +93,7 @@ fn half_a_certificate(_: &Config, flat: &Flat) -> Option<ConfigProblem> {
 }
 
 fn half_a_template(_: &Config, flat: &Flat) -> Option<ConfigProblem> {
-    let file = flat.text("errors.template_file").is_some();
+    let file = flat.place("errors.template_file").is_some();
     match (flat.word("errors.format") == "template", file) {
         (true, false) => {
             let message = "the format is a template and there is none: set `template_file`";
@@ -108,7 +108,7 @@ fn half_a_template(_: &Config, flat: &Flat) -> Option<ConfigProblem> {
 }
 
 fn half_a_jwt(_: &Config, flat: &Flat) -> Option<ConfigProblem> {
-    let set = |name: &str| flat.text(&format!("jwt.{name}")).is_some();
+    let set = |name: &str| flat.place(&format!("jwt.{name}")).is_some();
     let (path, message) = match (set("algorithm"), set("key_file"), set("jwks_file")) {
         (_, true, true) => ("jwt.jwks_file", "one of `key_file` and `jwks_file` is enough"),
         (true, false, false) => {
