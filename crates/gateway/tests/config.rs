@@ -181,3 +181,26 @@ fn explain_says_which_route_wins_and_why() {
     assert_eq!(said["route"]["name"], "create-charge");
     assert_eq!(said["settings"]["ttl"]["value"], "7d");
 }
+
+/// Whoever copies a configuration from the documentation has one that works.
+#[test]
+fn every_configuration_of_the_documentation_is_right() {
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs");
+    let mut seen = 0;
+    for page in ["reference/config.md", "how-to/configure-the-gateway.md"] {
+        let page = fs::read_to_string(docs.join(page)).expect("the page");
+        for block in page.split("```toml\n").skip(1) {
+            let block = block.split("```").next().expect("its end");
+            if !block.starts_with("version = 1") {
+                continue;
+            }
+            let folder = tempfile::tempdir().expect("a folder");
+            let file = folder.path().join("oncekey.toml");
+            fs::write(&file, format!("# env: PGPASSWORD=x\n{block}")).expect("written");
+            let Output { status, stderr, .. } = oncekey(&file, &["validate"]);
+            assert!(status.success(), "{block}\n{}", text(&stderr));
+            seen += 1;
+        }
+    }
+    assert_eq!(seen, 6);
+}

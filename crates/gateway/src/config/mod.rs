@@ -10,6 +10,7 @@
 //! Everything that is wrong is reported at once, with its place. A [`Config`] that exists is
 //! consistent; it is never changed, only replaced as a whole.
 
+mod change;
 mod check;
 mod command;
 mod contradiction;
@@ -305,6 +306,31 @@ mod tests {
         assert_eq!(port(&Config::load(&path, &env).unwrap()), 2);
         let options = Options { listen: Some("127.0.0.1:3".to_owned()), ..Options::default() };
         assert_eq!(port(&Config::load_with(&path, &env, &options).unwrap()), 3);
+    }
+
+    /// A file that an editor has written half of is refused or read, and never breaks the program.
+    #[test]
+    fn a_file_may_be_cut_anywhere() {
+        let whole = include_str!("../../tests/config/good/everything.toml");
+        let env = Env::default();
+        for end in (0..whole.len()).step_by(3) {
+            if let Err(problems) = Config::from_text("a.toml", &whole[..end], &env) {
+                assert!(!problems.is_empty(), "cut at {end}");
+                assert!(problems.iter().all(|problem| !problem.to_string().is_empty()));
+            }
+        }
+    }
+
+    proptest::proptest! {
+        /// Whatever is in a file, something can be said about it.
+        #[test]
+        fn a_file_may_hold_anything(at in 0_usize..2_000, text in "\\PC{0,12}|[\\[\\]{}=\"'.\n\r\t#,]{1,6}") {
+            let mut whole = include_str!("../../tests/config/good/everything.toml").to_owned();
+            whole.insert_str(at.min(whole.len()), &text);
+            if let Err(problems) = Config::from_text("a.toml", &whole, &Env::default()) {
+                proptest::prop_assert!(problems.iter().all(|problem| !problem.to_string().is_empty()));
+            }
+        }
     }
 
     /// I52: what came from elsewhere is not shown, whatever is wrong with it.
