@@ -1,13 +1,14 @@
 //! A configuration as it was written: values and where they stand, not yet checked.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::problem::ConfigProblem;
-use super::source::{Place, Source};
+use super::source::{Place, Source, masked};
 
 /// A value and its place.
 #[derive(Clone, Debug)]
@@ -32,7 +33,7 @@ pub(crate) enum Data {
 }
 
 /// A string.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub(crate) struct Text {
     pub(crate) value: String,
     /// What stands in the file if `value` was made from it, such as `${env:NAME}`: that may be
@@ -42,6 +43,19 @@ pub(crate) struct Text {
 
 /// Values by their names.
 pub(crate) type Table = BTreeMap<String, Node>;
+
+impl Text {
+    /// What may be shown of it.
+    pub(crate) fn shown(&self) -> String {
+        masked(self.written.as_deref().unwrap_or(&self.value))
+    }
+}
+
+impl fmt::Debug for Text {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.shown().fmt(out)
+    }
+}
 
 impl Node {
     /// A string that stands in nothing but itself.

@@ -5,7 +5,6 @@ use std::ops::Range;
 use std::sync::Arc;
 
 /// A text that settings come from.
-#[derive(Debug)]
 pub(crate) struct Source {
     /// The file, the variable, the option or the preset.
     pub(crate) name: String,
@@ -56,6 +55,13 @@ impl Source {
         text: impl Into<String>,
     ) -> Arc<Self> {
         Arc::new(Self { name: name.into(), kind, text: text.into() })
+    }
+}
+
+/// Without the text, which may hold a password.
+impl fmt::Debug for Source {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Source").field("name", &self.name).finish_non_exhaustive()
     }
 }
 

@@ -6,7 +6,6 @@ use std::time::Duration;
 use serde_json::{Map, Value as Json, json};
 
 use super::node::Text;
-use super::source::masked;
 use super::units::{show_size, show_time};
 
 /// A value of a setting.
@@ -51,7 +50,7 @@ impl Value {
     pub(crate) fn to_json(&self) -> Json {
         match self {
             Self::Nothing => Json::Null,
-            Self::Text(text) => json!(shown(text)),
+            Self::Text(text) => json!(text.shown()),
             Self::Word(word) => json!(word),
             Self::Flag(flag) => json!(flag),
             Self::Count(count) => json!(count),
@@ -71,7 +70,7 @@ impl fmt::Display for Value {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Nothing => out.write_str("(not set)"),
-            Self::Text(text) => write!(out, "{}", json!(shown(text))),
+            Self::Text(text) => write!(out, "{}", json!(text.shown())),
             Self::Word(word) => write!(out, "\"{word}\""),
             Self::Flag(flag) => write!(out, "{flag}"),
             Self::Count(count) => write!(out, "{count}"),
@@ -88,8 +87,4 @@ impl fmt::Display for Value {
             }
         }
     }
-}
-
-fn shown(text: &Text) -> String {
-    masked(text.written.as_deref().unwrap_or(&text.value))
 }

@@ -22,7 +22,7 @@ pub(crate) struct RouteSpec {
     /// Where a key may stand, in the order in which it is looked for.
     pub(crate) keys: Vec<KeySource>,
     pub(crate) quality: Quality,
-    /// What makes up the scope; all of it together. Empty means that nobody said.
+    /// What makes up the scope; all of it together. Never empty.
     pub(crate) scope: Vec<ScopePart>,
     pub(crate) policy: Arc<Policy>,
     /// Without the pepper, which is a secret and comes later.

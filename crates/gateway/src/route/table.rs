@@ -7,7 +7,7 @@ use oncekey::core::fingerprint::FingerprintRules;
 use oncekey::core::{Pepper, policy::PolicyError};
 use oncekey::layer::Rule;
 
-use super::path::{inside, is_odd, readings};
+use super::path::{READABLE, inside, is_odd, readings};
 use super::spec::{RouteMode, RouteSpec};
 use super::tree::Tree;
 
@@ -58,6 +58,10 @@ impl RouteTable {
 
     fn strictest(&self, method: &Method, path: &str) -> Option<&Arc<Route>> {
         inside(path)?;
+        if path.len() > READABLE {
+            let possible = self.routes.iter().filter(|route| route.spec.methods.contain(method));
+            return possible.max_by_key(|route| route.mode());
+        }
         let found = readings(path).into_iter().filter_map(|reading| {
             let inside = reading.strip_prefix(b"/")?;
             let inside = inside.strip_suffix(b"/").unwrap_or(inside);
@@ -158,6 +162,17 @@ mod tests {
             assert_eq!(route.mode(), RouteMode::Required, "{path}");
         }
         assert_eq!(table.find(&Method::POST, "/v1//other").unwrap().mode(), RouteMode::Off);
+    }
+
+    #[test]
+    fn an_odd_path_that_is_too_long_to_read_takes_the_strictest_route_of_all() {
+        let table = table(&[("/{rest...}", "off"), ("POST /v1/charges", "required")]);
+        let path = format!("/v1/{}charges", "x/../".repeat(1_000));
+        assert_eq!(table.find(&Method::POST, &path).unwrap().mode(), RouteMode::Required);
+        assert_eq!(table.find(&Method::PATCH, &path).unwrap().mode(), RouteMode::Off);
+        assert!(table.find(&Method::DELETE, &path).is_none());
+        let plain = format!("/v1/{}charges", "x/".repeat(10_000));
+        assert_eq!(table.find(&Method::POST, &plain).unwrap().mode(), RouteMode::Off);
     }
 
     #[test]
