@@ -20,6 +20,13 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Put the gateway in front of an API
     Run(RunArgs),
+    /// Check a configuration, and say everything that is wrong with it
+    Validate(ValidateArgs),
+    /// Show and explain a configuration
+    Config {
+        #[command(subcommand)]
+        command: ConfigCommand,
+    },
     /// Look after stores: copy, check, migrate
     Store {
         #[command(subcommand)]
@@ -29,16 +36,73 @@ pub(crate) enum Command {
 
 #[derive(Debug, Args)]
 pub(crate) struct RunArgs {
+    /// The configuration; without it, --to is needed and everything else has its default
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
     /// The API to protect, such as http://127.0.0.1:3000 or unix:/run/app.sock
-    #[arg(long, value_name = "URL")]
-    pub(crate) to: String,
-    /// Where clients connect
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8787")]
-    pub(crate) listen: std::net::SocketAddr,
-    /// Where keys and answers are kept
-    #[arg(long, value_name = "URL", default_value = "sqlite://oncekey.db", env = "ONCEKEY_STORE", hide_env_values = true)]
-    pub(crate) store: String,
+    #[arg(long, value_name = "URL", required_unless_present = "config")]
+    pub(crate) to: Option<String>,
+    /// Where clients connect [default: 127.0.0.1:8787]
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) listen: Option<String>,
+    /// Where operators connect [default: 127.0.0.1:8788]
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) admin: Option<String>,
+    /// Where keys and answers are kept [default: sqlite://oncekey.db]
+    #[arg(long, value_name = "URL", env = "ONCEKEY_STORE", hide_env_values = true)]
+    pub(crate) store: Option<String>,
+    /// What routes do that do not say it themselves: off, observe, optional or required
+    #[arg(long, value_name = "MODE")]
+    pub(crate) mode: Option<String>,
+    /// Reload the configuration whenever its file changes
+    #[arg(long, requires = "config")]
+    pub(crate) watch: bool,
 }
+
+#[derive(Debug, Args)]
+pub(crate) struct ValidateArgs {
+    /// The file
+    #[arg(short, long, value_name = "FILE", default_value = "oncekey.toml")]
+    pub(crate) config: PathBuf,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// End with code 6 if there are warnings
+    #[arg(long)]
+    pub(crate) strict: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ConfigCommand {
+    /// Print every setting, its value and where it comes from
+    Show {
+        /// The file
+        #[arg(short, long, value_name = "FILE", default_value = "oncekey.toml")]
+        config: PathBuf,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Say which route a request takes, and why
+    #[command(after_help = EXPLAIN_HELP)]
+    Explain {
+        /// A method and a path
+        #[arg(value_name = "REQUEST")]
+        request: String,
+        /// The file
+        #[arg(short, long, value_name = "FILE", default_value = "oncekey.toml")]
+        config: PathBuf,
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
+    },
+    /// Print the JSON Schema of the file, for editors
+    Schema,
+}
+
+const EXPLAIN_HELP: &str = "\
+Example:
+  oncekey config explain \"POST /v1/charges/9/capture\"";
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum StoreCommand {

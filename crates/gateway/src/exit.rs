@@ -8,8 +8,12 @@ use oncekey::core::{ErrorKind, StoreError};
 
 /// It was tried and did not work.
 pub(crate) const FAILURE: u8 = 1;
+/// A configuration is wrong.
+pub(crate) const INVALID: u8 = 3;
 /// A store could not be reached. Later it may.
 pub(crate) const UNREACHABLE: u8 = 4;
+/// There are warnings, and `--strict` was asked for.
+pub(crate) const WARNINGS: u8 = 6;
 /// Refused because it would not be safe now.
 pub(crate) const REFUSED: u8 = 7;
 /// `EX_USAGE` of sysexits.h: the command line is wrong, and running it again will not help.

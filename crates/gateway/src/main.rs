@@ -2,7 +2,9 @@
 //! program says so.
 
 mod args;
+mod config;
 mod exit;
+mod observe;
 mod plan;
 mod proxy;
 mod route;
@@ -28,6 +30,8 @@ fn main() -> ExitCode {
     let ended = match command {
         None => print(&format!("oncekey {}\n{STATUS}\n", env!("CARGO_PKG_VERSION"))),
         Some(Command::Run(args)) => on_runtime(run::run(args)),
+        Some(Command::Validate(args)) => config::validate(&args),
+        Some(Command::Config { command }) => config::run_config(&command),
         Some(Command::Store { command }) => on_runtime(store::run(command)),
     };
     match ended {

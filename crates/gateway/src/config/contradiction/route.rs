@@ -1,0 +1,226 @@
+//! Contradictions within a route and between routes.
+
+use std::collections::BTreeMap;
+
+use oncekey::core::Class;
+use oncekey::core::policy::{InFlight, PolicyError, StoreDown};
+
+use crate::config::flat::{Flat, Origin};
+use crate::config::problem::ConfigProblem;
+use crate::config::routes::{read_keep, read_route};
+use crate::config::{Config, Values};
+use crate::route::{Completer, Methods, RouteMode, RouteSpec, ScopePart, Tree};
+
+/// A route with the values that it was made of.
+struct Seen<'c> {
+    spec: RouteSpec,
+    flat: &'c Flat,
+    config: &'c Config,
+}
+
+pub(super) fn find(config: &Config, values: &Values) -> Vec<ConfigProblem> {
+    let seen = values
+        .routes
+        .iter()
+        .filter_map(|flat| Some(Seen { spec: read_route(flat, &values.globals)?, flat, config }));
+    let seen: Vec<Seen<'_>> = seen.collect();
+    let checks = [
+        policy,
+        record,
+        methods,
+        safe_methods,
+        keyed_without_key,
+        completed_once,
+        scope,
+        no_source,
+        accepted_nowhere,
+        fails_open,
+    ];
+    let mut problems: Vec<ConfigProblem> =
+        seen.iter().flat_map(|route| checks.iter().filter_map(|check| check(route))).collect();
+    problems.extend(same_requests(&seen));
+    problems.extend(same_names(&seen));
+    problems.extend(nobody_said_whose(&seen));
+    problems
+}
+
+impl Seen<'_> {
+    /// A contradiction at the first of these settings that somebody set, or at the route.
+    fn contradiction(&self, paths: &[&str], message: impl Into<String>) -> ConfigProblem {
+        let set = paths.iter().find_map(|path| self.flat.place(path));
+        let place = set.or_else(|| self.flat.place("match"));
+        let about = paths.first().copied().unwrap_or("match");
+        ConfigProblem::error("contradiction", message)
+            .maybe_at(place)
+            .note(format!("route: {}", self.spec.name))
+            .about(&format!("route.{about}"))
+    }
+
+    fn protects(&self) -> bool {
+        self.spec.mode.of_rule().is_some()
+    }
+}
+
+fn policy(route: &Seen<'_>) -> Option<ConfigProblem> {
+    let error = route.spec.policy.check().err()?;
+    let paths: &[&str] = match error {
+        PolicyError::Lease(_) => &["in_flight.lease"],
+        PolicyError::Retention(_) => &["ttl"],
+        PolicyError::RetentionWithinLease { .. } => &["ttl", "in_flight.lease", "in_flight.grace"],
+        PolicyError::Statuses { .. } => &["record"],
+        PolicyError::Limit(_) | _ => &["limits.max_request_body"],
+    };
+    Some(route.contradiction(paths, error.to_string()))
+}
+
+fn record(route: &Seen<'_>) -> Option<ConfigProblem> {
+    let overlap = read_keep(route.flat).err()?;
+    let message = format!(
+        "`{}` and `{}` say different things about status {}",
+        overlap.first, overlap.second, overlap.status
+    );
+    Some(route.contradiction(&["record"], message))
+}
+
+fn methods(route: &Seen<'_>) -> Option<ConfigProblem> {
+    match route.spec.pattern.methods() {
+        Methods::Unsaid => {
+            let none = matches!(&route.spec.methods, Methods::Only(methods) if methods.is_empty());
+            none.then(|| {
+                route.contradiction(&["methods"], "a route without methods is for nothing")
+            })
+        }
+        // Methods of the defaults and of presets are for routes whose pattern names none.
+        Methods::Any | Methods::Only(_) => route
+            .flat
+            .is_own("methods")
+            .then(|| route.contradiction(&["methods"], "`match` names the methods already")),
+    }
+}
+
+fn safe_methods(route: &Seen<'_>) -> Option<ConfigProblem> {
+    let Methods::Only(methods) = &route.spec.methods else { return None };
+    let safe = methods.iter().find(|method| method.is_safe())?;
+    (route.spec.mode != RouteMode::Off).then(|| {
+        let message = format!("{safe} is safe to repeat by definition and never protected");
+        route.contradiction(&["match"], message)
+    })
+}
+
+fn keyed_without_key(route: &Seen<'_>) -> Option<ConfigProblem> {
+    let lost = route.spec.policy.class == Class::Keyed && route.spec.forward_key.is_none();
+    lost.then(|| {
+        let message = "class `keyed` relies on the key that the upstream gets: set `forward_key`";
+        route.contradiction(&["forward_key", "class"], message)
+    })
+}
+
+fn completed_once(route: &Seen<'_>) -> Option<ConfigProblem> {
+    let again = route.spec.completer == Completer::On && route.spec.policy.class == Class::Once;
+    again.then(|| {
+        let message = "`complete` sends requests again, and class `once` never does";
+        route.contradiction(&["complete", "class"], message)
+    })
+}
+
+fn scope(route: &Seen<'_>) -> Option<ConfigProblem> {
+    let scope = &route.spec.scope;
+    let has = |wanted: fn(&ScopePart) -> bool| scope.iter().any(wanted);
+    let tls = route.config.server.tls.as_ref();
+    let message = if scope.is_empty() {
+        "a scope has a part; write \"shared\" if all callers share their keys"
+    } else if has(|part| *part == ScopePart::Shared) && scope.len() > 1 {
+        "a shared scope has no other part"
+    } else if has(|part| matches!(part, ScopePart::Jwt(_))) && route.config.jwt.is_none() {
+        "a claim counts only if the token is verified: set [jwt]"
+    } else if has(|part| *part == ScopePart::Mtls)
+        && tls.is_none_or(|tls| tls.client_ca_file.is_none())
+    {
+        "clients have to show a certificate: set `server.tls.client_ca_file`"
+    } else {
+        return None;
+    };
+    Some(route.contradiction(&["scope"], message))
+}
+
+fn no_source(route: &Seen<'_>) -> Option<ConfigProblem> {
+    route
+        .spec
+        .keys
+        .is_empty()
+        .then(|| route.contradiction(&["key.sources"], "without a source no request has a key"))
+}
+
+fn accepted_nowhere(route: &Seen<'_>) -> Option<ConfigProblem> {
+    let accepted = route.spec.policy.in_flight == InFlight::Accepted;
+    (accepted && route.config.status_path.is_none()).then(|| {
+        let message = "`accepted` tells clients where to ask: set `status.path`";
+        route.contradiction(&["in_flight.on_duplicate"], message)
+    })
+}
+
+fn fails_open(route: &Seen<'_>) -> Option<ConfigProblem> {
+    let open = route.spec.policy.store_down == StoreDown::PassUnprotected;
+    (open && route.protects()).then(|| {
+        let message = "while the store is down, retries of this route may run twice";
+        ConfigProblem::warning("fails-open", message)
+            .maybe_at(route.flat.place("on_unavailable").or_else(|| route.flat.place("match")))
+            .note(format!("route: {}", route.spec.name))
+            .about("route.on_unavailable")
+    })
+}
+
+/// Two routes that no request could choose between.
+fn same_requests(seen: &[Seen<'_>]) -> Vec<ConfigProblem> {
+    let mut tree = Tree::default();
+    let mut problems = Vec::new();
+    for (number, route) in seen.iter().enumerate() {
+        let Err(other) = tree.add(&route.spec.pattern, &route.spec.methods, number) else {
+            continue;
+        };
+        let (ours, others) = (&route.spec.pattern, &seen[other].spec.pattern);
+        let message = format!("`{ours}` and `{others}` are for the same requests");
+        let problem = ConfigProblem::error("same-requests", message);
+        let problem = problem.maybe_at(route.flat.place("match"));
+        let problem = match seen[other].flat.place("match") {
+            Some(place) => problem.note(format!("the other one: {place}")),
+            None => problem,
+        };
+        problems.push(problem.about("route.match"));
+    }
+    problems
+}
+
+/// Metrics and records could not tell them apart.
+fn same_names(seen: &[Seen<'_>]) -> Vec<ConfigProblem> {
+    let mut known: BTreeMap<&str, &Seen<'_>> = BTreeMap::new();
+    let mut problems = Vec::new();
+    for route in seen {
+        let Some(other) = known.insert(&route.spec.name, route) else { continue };
+        // Routes without a name collide with their patterns, and that is said already.
+        let Some(place) = route.flat.place("name") else { continue };
+        let message = format!("two routes are called `{}`", route.spec.name);
+        let problem = ConfigProblem::error("contradiction", message).at(place);
+        let problem = match other.flat.place("name") {
+            Some(other) => problem.note(format!("the other one: {other}")),
+            None => problem,
+        };
+        problems.push(problem.about("route.name"));
+    }
+    problems
+}
+
+fn nobody_said_whose(seen: &[Seen<'_>]) -> Option<ConfigProblem> {
+    let guessed = |route: &&Seen<'_>| {
+        route.protects() && matches!(route.flat.leaf("scope").origin, Origin::Default)
+    };
+    let first = seen.iter().find(guessed)?;
+    let message = "nobody said whom keys belong to: the Authorization header stands in for it, so \
+                   a retry after a token refresh runs again";
+    Some(
+        ConfigProblem::warning("scope-guessed", message)
+            .maybe_at(first.flat.place("match"))
+            .note("set defaults.scope; \"credential\" if that is what you want")
+            .about("route.scope"),
+    )
+}

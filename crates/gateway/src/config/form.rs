@@ -1,0 +1,258 @@
+//! The forms that a string may have to have.
+
+use std::net::SocketAddr;
+use std::ops::Range;
+
+use http::{HeaderName, Uri};
+use oncekey::core::fingerprint::JsonPath;
+
+use super::statuses::read_statuses;
+use crate::route::{Exempt, KeySource, Pattern, ScopePart, method};
+
+/// What a string has to look like.
+#[derive(Debug)]
+pub(crate) struct Form {
+    /// For people: `an address such as "127.0.0.1:8787"`.
+    pub(crate) what: &'static str,
+    /// For the JSON Schema: whatever passes the check matches it.
+    pub(crate) pattern: Option<&'static str>,
+    pub(crate) check: fn(&str) -> Result<(), Complaint>,
+}
+
+/// What a string lacks.
+#[derive(Debug)]
+pub(crate) struct Complaint {
+    pub(crate) message: String,
+    /// Which bytes of it are wrong, if not all.
+    pub(crate) at: Option<Range<usize>>,
+}
+
+pub(crate) static WORDS: Form = Form {
+    what: "a string that is not empty",
+    pattern: Some("^[^\\x00-\\x1f]+$"),
+    check: |text| match text {
+        "" => complain("the string is empty"),
+        text if text.contains(char::is_control) => complain("the string has control characters"),
+        _ => Ok(()),
+    },
+};
+
+pub(crate) static LISTEN: Form = Form {
+    what: "an IP address and a port such as \"127.0.0.1:8787\"",
+    pattern: Some("^.+:[0-9]+$"),
+    check: |text| match text.parse::<SocketAddr>() {
+        Ok(_) => Ok(()),
+        Err(_) if text.starts_with(':') => {
+            complain(&format!("`{text}` has no address: 127.0.0.1{text} is for this machine only"))
+        }
+        Err(_) => complain(&format!("`{text}` is not an IP address and a port")),
+    },
+};
+
+/// The address itself is read where connections are made; this finds what is surely wrong.
+pub(crate) static UPSTREAM: Form = Form {
+    what: "an address such as \"http://127.0.0.1:3000\" or \"unix:/run/app.sock\"",
+    pattern: Some("^(https?://.+|h2c://.+|unix:.*/.+|:[0-9]+)$"),
+    check: check_upstream,
+};
+
+pub(crate) static STORE_URL: Form = Form {
+    what: "the URL of a store such as \"sqlite://oncekey.db\"",
+    pattern: Some("^[a-z+]+:"),
+    check: |text| {
+        const STORES: [&str; 15] = [
+            "dynamodb",
+            "mariadb",
+            "memory",
+            "mysql",
+            "postgres",
+            "postgresql",
+            "redis",
+            "rediss",
+            "redis+cluster",
+            "rediss+cluster",
+            "sqlite",
+            "valkey",
+            "valkeys",
+            "valkey+cluster",
+            "valkeys+cluster",
+        ];
+        match text.split_once(':') {
+            Some((scheme, _)) if STORES.contains(&scheme) => Ok(()),
+            Some(_) | None => complain(
+                "this is not the URL of a store: it begins with sqlite:, postgres:, mysql:, \
+                 redis:, dynamodb: or memory:",
+            ),
+        }
+    },
+};
+
+pub(crate) static URL: Form = Form {
+    what: "a URL such as \"https://api.example.com/docs\"",
+    pattern: Some("^https?://"),
+    check: |text| match (text.parse::<Uri>(), text.contains('#')) {
+        (Ok(uri), false) if matches!(uri.scheme_str(), Some("http" | "https")) => Ok(()),
+        _ => complain("this is not a URL that begins with http:// or https:// and has no `#`"),
+    },
+};
+
+pub(crate) static STATUS_PATH: Form = Form {
+    what: "a path such as \"/.idempotency/keys/\"",
+    pattern: Some("^/.*/$"),
+    check: |text| {
+        let plain = text.bytes().all(|byte| byte.is_ascii_graphic() && !b"?#<>\"".contains(&byte));
+        match plain && text.len() > 1 && text.starts_with('/') && text.ends_with('/') {
+            true => Ok(()),
+            false => complain("a path begins and ends with a slash"),
+        }
+    },
+};
+
+pub(crate) static HEADER: Form = Form {
+    what: "the name of a header such as \"Idempotency-Key\"",
+    pattern: Some("^[!#$%&'*+.^_`|~0-9A-Za-z-]+$"),
+    check: |text| match text.parse::<HeaderName>() {
+        Ok(_) => Ok(()),
+        Err(_) => complain(&format!("`{text}` is not the name of a header")),
+    },
+};
+
+pub(crate) static METHOD: Form = Form {
+    what: "a method such as \"POST\"",
+    pattern: Some("^[A-Z0-9!#$%&'*+.^_`|~-]+$"),
+    check: |text| match method(text) {
+        Ok(method) if method.is_safe() => {
+            complain(&format!("{method} is safe to repeat by definition and never protected"))
+        }
+        Ok(_) => Ok(()),
+        Err(message) => complain(&message),
+    },
+};
+
+pub(crate) static PATTERN: Form = Form {
+    what: "methods and a path such as \"POST /v1/charges/{id}\"",
+    pattern: Some("^([A-Z0-9,*-]+ +)?/"),
+    check: |text| match Pattern::parse(text) {
+        Ok(_) => Ok(()),
+        Err(error) => Err(Complaint { message: error.to_string(), at: Some(error.at) }),
+    },
+};
+
+pub(crate) static KEY_SOURCE: Form = Form {
+    what: "\"header:NAME\", \"json:$.path\" or \"query:NAME\"",
+    pattern: Some("^(header|json|query):.+$"),
+    check: |text| text.parse::<KeySource>().map(drop).or_else(|error| complain(&error.to_string())),
+};
+
+pub(crate) static SCOPE_PART: Form = Form {
+    what: "\"header:NAME\", \"api-key:NAME\", \"jwt:CLAIM\", \"mtls\", \"credential\" or \"shared\"",
+    pattern: Some("^((header|api-key|jwt):.+|mtls|credential|shared)$"),
+    check: |text| text.parse::<ScopePart>().map(drop).or_else(|error| complain(&error.to_string())),
+};
+
+pub(crate) static EXEMPT: Form = Form {
+    what: "\"scope:NAME\" or \"header:NAME=VALUE\"",
+    pattern: Some("^(scope:.+|header:.+=.*)$"),
+    check: |text| text.parse::<Exempt>().map(drop).or_else(|error| complain(&error.to_string())),
+};
+
+pub(crate) static JSON_PATH: Form = Form {
+    what: "a path such as \"$.client_timestamp\"",
+    pattern: Some("^\\$."),
+    check: |text| JsonPath::parse(text).map(drop).or_else(|error| complain(&error.to_string())),
+};
+
+pub(crate) static STATUSES: Form = Form {
+    what: "statuses such as \"2xx\", \"429,503\" or \"500-599\"",
+    pattern: Some("^[0-9x, -]+$"),
+    check: |text| read_statuses(text).map(drop).or_else(|message| complain(&message)),
+};
+
+/// The one member of a table.
+pub(crate) static REDACT: Form = Form {
+    what: "`redact`",
+    pattern: Some("^redact$"),
+    check: |text| match text {
+        "redact" => Ok(()),
+        other => complain(&format!("`{other}` is not known here: write `redact`")),
+    },
+};
+
+fn check_upstream(text: &str) -> Result<(), Complaint> {
+    if text.starts_with("unix:/") {
+        return Ok(());
+    }
+    let whole =
+        if text.starts_with(':') { format!("http://127.0.0.1{text}") } else { text.to_owned() };
+    let scheme = whole.split_once("://").map(|(scheme, _)| scheme);
+    if let Some(scheme) = scheme.filter(|scheme| !["http", "https", "h2c"].contains(scheme)) {
+        return complain(&format!(
+            "`{scheme}` is not a scheme for upstreams: use http, https, h2c or unix"
+        ));
+    }
+    let uri = match whole.parse::<Uri>() {
+        Ok(uri) if uri.scheme().is_some() && uri.host().is_some_and(|host| !host.is_empty()) => uri,
+        Ok(_) | Err(_) => return complain("this is not an address: write http://127.0.0.1:3000"),
+    };
+    if !matches!(uri.path(), "" | "/") || uri.query().is_some() {
+        return complain("the address of an upstream has no path: requests keep their own");
+    }
+    if uri.authority().is_some_and(|authority| authority.as_str().contains('@')) {
+        return complain("the address of an upstream has no user and no password");
+    }
+    // Where clouds give credentials to whoever asks from inside.
+    if matches!(
+        uri.host(),
+        Some("169.254.169.254" | "[fd00:ec2::254]" | "metadata.google.internal")
+    ) {
+        return complain("this is where the cloud keeps credentials, not an upstream");
+    }
+    Ok(())
+}
+
+fn complain(message: &str) -> Result<(), Complaint> {
+    Err(Complaint { message: message.to_owned(), at: None })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn takes(form: &Form, text: &str) -> bool {
+        (form.check)(text).is_ok()
+    }
+
+    #[test]
+    fn addresses_that_no_upstream_can_have_are_refused() {
+        for good in ["http://app:3000", "https://api.example.com/", "h2c://[::1]:1", ":3000"] {
+            assert!(takes(&UPSTREAM, good), "{good}");
+        }
+        assert!(takes(&UPSTREAM, "unix:/run/app.sock"));
+        for bad in [
+            "",
+            "app:3000",
+            "file:///etc/passwd",
+            "ftp://app",
+            "http://app/v1",
+            "http://u:p@app",
+            "http://169.254.169.254",
+            "unix:app.sock",
+        ] {
+            assert!(!takes(&UPSTREAM, bad), "{bad}");
+        }
+    }
+
+    #[test]
+    fn forms_refuse_what_they_should() {
+        assert!(
+            takes(&LISTEN, "[::]:80") && !takes(&LISTEN, "localhost:80") && !takes(&LISTEN, ":80")
+        );
+        assert!(takes(&METHOD, "PUT") && !takes(&METHOD, "GET") && !takes(&METHOD, "put"));
+        assert!(takes(&STORE_URL, "memory:") && !takes(&STORE_URL, "mongodb://x"));
+        assert!(takes(&URL, "https://a/b") && !takes(&URL, "https://a/b#c") && !takes(&URL, "/b"));
+        assert!(
+            takes(&STATUS_PATH, "/k/") && !takes(&STATUS_PATH, "/") && !takes(&STATUS_PATH, "/k")
+        );
+        assert!(takes(&WORDS, "a b") && !takes(&WORDS, "") && !takes(&WORDS, "a\nb"));
+    }
+}

@@ -1,0 +1,155 @@
+//! What clients and operators get besides the upstream's answers: errors, status, telemetry.
+
+use super::{Setting, Unset, table};
+use crate::config::form::{STATUS_PATH, URL, WORDS};
+use crate::config::kind::{Kind, Secrecy};
+
+pub(super) static ERRORS: [Setting; 4] = [
+    Setting {
+        name: "format",
+        kind: Kind::Choice(&["problem+json", "stripe", "template"]),
+        unset: Unset::Is("\"problem+json\""),
+        about: "How refusals are written: RFC 9457, as Stripe does, or by `template_file`.",
+    },
+    Setting {
+        name: "template_file",
+        kind: Kind::File(Secrecy::Public),
+        unset: Unset::Nothing { example: "\"error.json\"" },
+        about: "A file with the envelope of your API.",
+    },
+    Setting {
+        name: "docs",
+        kind: Kind::Text(&URL),
+        unset: Unset::Nothing { example: "\"https://api.example.com/docs/idempotency\"" },
+        about: "The page that explains refusals; the code of each is an anchor in it.",
+    },
+    table("statuses", &STATUSES, "The status of each refusal."),
+];
+
+/// Only refusals: success or a redirection would tell a client that its request was done.
+const STATUS_CODE: Kind = Kind::Count { least: 400, most: 599 };
+
+static STATUSES: [Setting; 6] = [
+    Setting {
+        name: "missing_key",
+        kind: STATUS_CODE,
+        unset: Unset::Is("400"),
+        about: "The route needs a key and the request has none.",
+    },
+    Setting {
+        name: "invalid_key",
+        kind: STATUS_CODE,
+        unset: Unset::Is("400"),
+        about: "The key breaks the syntax.",
+    },
+    Setting {
+        name: "mismatch",
+        kind: STATUS_CODE,
+        unset: Unset::Is("422"),
+        about: "The key was first used for a different request.",
+    },
+    Setting {
+        name: "in_progress",
+        kind: STATUS_CODE,
+        unset: Unset::Is("409"),
+        about: "The first request with the key is still running.",
+    },
+    Setting {
+        name: "unknown",
+        kind: STATUS_CODE,
+        unset: Unset::Is("409"),
+        about: "The work may have happened and nobody knows.",
+    },
+    Setting {
+        name: "not_retained",
+        kind: STATUS_CODE,
+        unset: Unset::Is("409"),
+        about: "The work is done, and its answer was not kept.",
+    },
+];
+
+pub(super) static CORS: [Setting; 1] = [Setting {
+    name: "amend",
+    kind: Kind::Flag,
+    unset: Unset::Is("false"),
+    about: "Adds the key to the headers that successful preflights allow, and ours to those that \
+            browsers show.",
+}];
+
+pub(super) static STATUS: [Setting; 1] = [Setting {
+    name: "path",
+    kind: Kind::Text(&STATUS_PATH),
+    unset: Unset::Nothing { example: "\"/.idempotency/keys/\"" },
+    about: "Answers `GET <path><key>` with what became of the caller's key.",
+}];
+
+pub(super) static WELL_KNOWN: [Setting; 1] = [Setting {
+    name: "enabled",
+    kind: Kind::Flag,
+    unset: Unset::Is("false"),
+    about: "Answers `GET /.well-known/idempotency` with routes, modes and retention.",
+}];
+
+pub(super) static TELEMETRY: [Setting; 2] = [
+    Setting {
+        name: "otlp",
+        kind: Kind::Text(&URL),
+        unset: Unset::Nothing { example: "\"http://otel:4317\"" },
+        about: "Where traces are sent.",
+    },
+    table("log", &LOG, "The log, on standard error."),
+];
+
+static LOG: [Setting; 3] = [
+    Setting {
+        name: "format",
+        kind: Kind::Choice(&["auto", "json", "pretty"]),
+        unset: Unset::Is("\"auto\""),
+        about: "`auto` is pretty on a terminal and JSON elsewhere.",
+    },
+    Setting {
+        name: "level",
+        kind: Kind::Choice(&["error", "warn", "info", "debug", "trace"]),
+        unset: Unset::Is("\"info\""),
+        about: "The least that is logged.",
+    },
+    Setting {
+        name: "keys",
+        kind: Kind::Choice(&["hash", "none"]),
+        unset: Unset::Is("\"hash\""),
+        about: "How keys are logged: as a digest, or not at all.",
+    },
+];
+
+pub(super) static JWT: [Setting; 5] = [
+    Setting {
+        name: "algorithm",
+        kind: Kind::Choice(&["HS256", "RS256", "ES256"]),
+        unset: Unset::Nothing { example: "\"RS256\"" },
+        about: "The one algorithm that tokens may be signed with.",
+    },
+    Setting {
+        name: "key_file",
+        kind: Kind::File(Secrecy::Public),
+        unset: Unset::Nothing { example: "\"jwt.key\"" },
+        about: "The shared secret (HS256) or the public key (PEM).",
+    },
+    Setting {
+        name: "jwks_file",
+        kind: Kind::File(Secrecy::Public),
+        unset: Unset::Nothing { example: "\"jwks.json\"" },
+        about: "A JSON Web Key Set, instead of one key.",
+    },
+    Setting {
+        name: "issuer",
+        kind: Kind::Text(&WORDS),
+        unset: Unset::Nothing { example: "\"https://login.example.com\"" },
+        about: "What `iss` has to be.",
+    },
+    Setting {
+        name: "audience",
+        kind: Kind::Text(&WORDS),
+        unset: Unset::Nothing { example: "\"payments\"" },
+        about: "What `aud` has to be or hold.",
+    },
+];

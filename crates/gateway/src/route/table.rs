@@ -1,0 +1,197 @@
+//! All routes, and the way to the one that a request takes.
+
+use std::sync::Arc;
+
+use http::Method;
+use oncekey::core::fingerprint::FingerprintRules;
+use oncekey::core::{Pepper, policy::PolicyError};
+use oncekey::layer::Rule;
+
+use super::path::{READABLE, inside, is_odd, readings};
+use super::spec::{RouteMode, RouteSpec};
+use super::tree::Tree;
+
+/// All routes of a configuration.
+#[derive(Debug, Default)]
+pub(crate) struct RouteTable {
+    routes: Vec<Arc<Route>>,
+    tree: Tree,
+}
+
+/// What is done with some requests.
+#[derive(Debug)]
+pub(crate) struct Route {
+    pub(crate) spec: RouteSpec,
+    /// The layer's rule, if the mode protects anything.
+    pub(crate) rule: Option<Arc<Rule>>,
+}
+
+impl RouteTable {
+    /// Makes the rules of all routes. Of two routes for the same requests the first stays; a
+    /// configuration with such routes is refused long before.
+    ///
+    /// # Errors
+    /// If a policy contradicts itself, which a configuration that was loaded does not.
+    pub(crate) fn new(specs: &[RouteSpec], pepper: Option<&Pepper>) -> Result<Self, PolicyError> {
+        let mut table = Self::default();
+        for (number, spec) in specs.iter().enumerate() {
+            let _ = table.tree.add(&spec.pattern, &spec.methods, number);
+            table.routes.push(Arc::new(Route::new(spec, pepper)?));
+        }
+        Ok(table)
+    }
+
+    /// The most specific route of a request. Allocates nothing unless servers may disagree about
+    /// the path; then the strictest of the routes wins that it could mean.
+    pub(crate) fn find(&self, method: &Method, path: &str) -> Option<&Arc<Route>> {
+        if is_odd(path) {
+            return self.strictest(method, path);
+        }
+        let number = self.tree.find(method, inside(path)?)?;
+        self.routes.get(number)
+    }
+
+    /// All routes in the order of the configuration.
+    pub(crate) fn routes(&self) -> &[Arc<Route>] {
+        &self.routes
+    }
+
+    fn strictest(&self, method: &Method, path: &str) -> Option<&Arc<Route>> {
+        inside(path)?;
+        if path.len() > READABLE {
+            let possible = self.routes.iter().filter(|route| route.spec.methods.contain(method));
+            return possible.max_by_key(|route| route.mode());
+        }
+        let found = readings(path).into_iter().filter_map(|reading| {
+            let inside = reading.strip_prefix(b"/")?;
+            let inside = inside.strip_suffix(b"/").unwrap_or(inside);
+            self.routes.get(self.tree.find(method, inside)?)
+        });
+        // The first reading takes the path as it came, and wins among equals.
+        found.reduce(|best, other| if other.mode() > best.mode() { other } else { best })
+    }
+}
+
+impl Route {
+    fn new(spec: &RouteSpec, pepper: Option<&Pepper>) -> Result<Self, PolicyError> {
+        let rule = match spec.mode.of_rule() {
+            None => None,
+            Some(mode) => {
+                let fingerprint =
+                    FingerprintRules { pepper: pepper.cloned(), ..spec.fingerprint.clone() };
+                let rule = Rule::new(Arc::clone(&spec.name))
+                    .mode(mode)
+                    .policy(Arc::clone(&spec.policy))?
+                    .fingerprint(fingerprint)
+                    .count_headers(spec.counted.clone())
+                    .methods(spec.protected_methods())
+                    .key_headers(spec.key_headers());
+                Some(Arc::new(rule))
+            }
+        };
+        Ok(Self { spec: spec.clone(), rule })
+    }
+
+    pub(crate) fn name(&self) -> &str {
+        &self.spec.name
+    }
+
+    pub(crate) const fn mode(&self) -> RouteMode {
+        self.spec.mode
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Config, Env};
+
+    fn table(routes: &[(&str, &str)]) -> RouteTable {
+        let mut text = "version = 1\n[server]\nupstream = 'http://127.0.0.1:1'\n".to_owned();
+        for (pattern, mode) in routes {
+            text += &format!("[[route]]\nmatch = '{pattern}'\nmode = '{mode}'\n");
+        }
+        let config = Config::from_text("test.toml", &text, &Env::default()).unwrap();
+        RouteTable::new(&config.routes, None).unwrap()
+    }
+
+    fn found(table: &RouteTable, method: &Method, path: &str) -> Option<String> {
+        table.find(method, path).map(|route| route.spec.pattern.to_string())
+    }
+
+    #[test]
+    fn the_most_specific_route_wins() {
+        let table = table(&[
+            ("/{rest...}", "optional"),
+            ("POST /v1/charges", "required"),
+            ("POST /v1/{thing}", "observe"),
+            ("* /v1/charges/{id}/capture", "required"),
+        ]);
+        for (method, path, expected) in [
+            (Method::POST, "/v1/charges", Some("POST /v1/charges")),
+            (Method::POST, "/v1/refunds", Some("POST /v1/{thing}")),
+            (Method::PATCH, "/v1/charges", Some("/{rest...}")),
+            (Method::PUT, "/v1/charges", None),
+            (Method::PUT, "/v1/charges/9/capture", Some("* /v1/charges/{id}/capture")),
+            (Method::POST, "/v1/charges/9", Some("/{rest...}")),
+            (Method::GET, "/v1/charges", None),
+            (Method::OPTIONS, "*", None),
+        ] {
+            assert_eq!(found(&table, &method, path).as_deref(), expected, "{path}");
+        }
+    }
+
+    /// T9: no spelling of a path leads around a protected route.
+    #[test]
+    fn an_odd_path_takes_the_strictest_route_that_it_could_mean() {
+        let table = table(&[("/{rest...}", "off"), ("POST /v1/charges", "required")]);
+        for path in [
+            "/v1//charges",
+            "/v1/./charges",
+            "/v1/x/../charges",
+            "/v1%2Fcharges",
+            "/v1\\charges",
+            "/v1/charges;a=1",
+            "/v1/charges%00",
+            "/V1/CHARGES/",
+            "/v1/%63harges",
+            "/v1/x%2f..%2fcharges",
+            "//v1/charges//",
+        ] {
+            let route = table.find(&Method::POST, path).unwrap();
+            assert_eq!(route.mode(), RouteMode::Required, "{path}");
+        }
+        assert_eq!(table.find(&Method::POST, "/v1//other").unwrap().mode(), RouteMode::Off);
+    }
+
+    #[test]
+    fn an_odd_path_that_is_too_long_to_read_takes_the_strictest_route_of_all() {
+        let table = table(&[("/{rest...}", "off"), ("POST /v1/charges", "required")]);
+        let path = format!("/v1/{}charges", "x/../".repeat(1_000));
+        assert_eq!(table.find(&Method::POST, &path).unwrap().mode(), RouteMode::Required);
+        assert_eq!(table.find(&Method::PATCH, &path).unwrap().mode(), RouteMode::Off);
+        assert!(table.find(&Method::DELETE, &path).is_none());
+        let plain = format!("/v1/{}charges", "x/".repeat(10_000));
+        assert_eq!(table.find(&Method::POST, &plain).unwrap().mode(), RouteMode::Off);
+    }
+
+    #[test]
+    fn only_routes_that_protect_have_a_rule() {
+        let table = table(&[("POST /a", "observe"), ("POST /b", "optional"), ("* /c", "off")]);
+        let has: Vec<bool> = table.routes().iter().map(|route| route.rule.is_some()).collect();
+        assert_eq!(has, [false, true, false]);
+        assert_eq!(table.routes()[1].name(), "POST /b");
+    }
+
+    #[test]
+    fn hundreds_of_routes_are_found_each() {
+        let patterns: Vec<String> = (0..400).map(|n| format!("POST /v1/thing{n}/{{id}}")).collect();
+        let routes: Vec<(&str, &str)> =
+            patterns.iter().map(|pattern| (pattern.as_str(), "optional")).collect();
+        let table = table(&routes);
+        for (n, pattern) in patterns.iter().enumerate() {
+            let path = format!("/v1/thing{n}/9");
+            assert_eq!(found(&table, &Method::POST, &path).as_ref(), Some(pattern));
+        }
+    }
+}
