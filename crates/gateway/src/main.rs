@@ -4,7 +4,9 @@
 mod args;
 mod config;
 mod exit;
+mod keeping;
 mod observe;
+mod overheard;
 mod plan;
 mod proxy;
 mod route;

@@ -5,13 +5,17 @@
 //! ```
 
 mod connection;
+mod exchange;
 mod forward;
 mod front;
 mod headers;
 mod listen;
+mod tls;
 mod tunnel;
+mod watched;
 
 pub(crate) use self::connection::Deadlines;
 pub(crate) use self::forward::{Forward, Settings};
 pub(crate) use self::front::Front;
 pub(crate) use self::listen::{Listener, Terms};
+pub(crate) use self::tls::{TlsError, server as tls_for_clients};

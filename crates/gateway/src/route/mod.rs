@@ -8,6 +8,7 @@
 mod path;
 mod pattern;
 mod rollout;
+mod scope;
 mod spec;
 mod table;
 mod tree;

@@ -120,12 +120,23 @@ impl RouteMode {
         }
     }
 
-    /// The mode of the layer's rule, where there is one.
-    pub(crate) const fn of_rule(self) -> Option<oncekey::layer::Mode> {
+    /// The mode of the layer's rule.
+    pub(crate) const fn of_rule(self) -> oncekey::layer::Mode {
         match self {
-            Self::Off | Self::Observe => None,
-            Self::Optional => Some(oncekey::layer::Mode::Optional),
-            Self::Required => Some(oncekey::layer::Mode::Required),
+            Self::Off | Self::Observe => oncekey::layer::Mode::Off,
+            Self::Optional => oncekey::layer::Mode::Optional,
+            Self::Required => oncekey::layer::Mode::Required,
+        }
+    }
+}
+
+impl ScopePart {
+    /// The header that it stands in, if it does.
+    pub(crate) const fn header(&self) -> Option<&HeaderName> {
+        match self {
+            Self::Header(name) | Self::ApiKey(name) => Some(name),
+            // Always protected.
+            Self::Jwt(_) | Self::Credential | Self::Mtls | Self::Shared => None,
         }
     }
 }

@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use http::Method;
+use http::{HeaderName, Method};
 use oncekey::core::fingerprint::FingerprintRules;
 use oncekey::core::{Pepper, policy::PolicyError};
-use oncekey::layer::Rule;
+use oncekey::layer::{Rule, ScopeFrom};
 
 use super::path::{READABLE, inside, is_odd, readings};
-use super::spec::{RouteMode, RouteSpec};
+use super::scope::scope_of;
+use super::spec::{RouteMode, RouteSpec, ScopePart};
 use super::tree::Tree;
 
 /// All routes of a configuration.
@@ -22,8 +23,9 @@ pub(crate) struct RouteTable {
 #[derive(Debug)]
 pub(crate) struct Route {
     pub(crate) spec: RouteSpec,
-    /// The layer's rule, if the mode protects anything.
-    pub(crate) rule: Option<Arc<Rule>>,
+    /// The layer's rule. Where the mode protects nothing, it says so.
+    pub(crate) rule: Arc<Rule>,
+    pub(crate) scope: ScopeFrom,
 }
 
 impl RouteTable {
@@ -51,6 +53,19 @@ impl RouteTable {
         self.routes.get(number)
     }
 
+    /// The headers by which we decide: no client can have them removed.
+    pub(crate) fn own_headers(&self) -> Vec<HeaderName> {
+        let mut names: Vec<HeaderName> = Vec::new();
+        for route in &self.routes {
+            names.extend(route.spec.key_headers());
+            names.extend(route.spec.counted.iter().cloned());
+            names.extend(route.spec.scope.iter().filter_map(ScopePart::header).cloned());
+        }
+        names.sort_unstable_by(|one, two| one.as_str().cmp(two.as_str()));
+        names.dedup();
+        names
+    }
+
     /// All routes in the order of the configuration.
     pub(crate) fn routes(&self) -> &[Arc<Route>] {
         &self.routes
@@ -74,22 +89,17 @@ impl RouteTable {
 
 impl Route {
     fn new(spec: &RouteSpec, pepper: Option<&Pepper>) -> Result<Self, PolicyError> {
-        let rule = match spec.mode.of_rule() {
-            None => None,
-            Some(mode) => {
-                let fingerprint =
-                    FingerprintRules { pepper: pepper.cloned(), ..spec.fingerprint.clone() };
-                let rule = Rule::new(Arc::clone(&spec.name))
-                    .mode(mode)
-                    .policy(Arc::clone(&spec.policy))?
-                    .fingerprint(fingerprint)
-                    .count_headers(spec.counted.clone())
-                    .methods(spec.protected_methods())
-                    .key_headers(spec.key_headers());
-                Some(Arc::new(rule))
-            }
-        };
-        Ok(Self { spec: spec.clone(), rule })
+        let fingerprint = FingerprintRules { pepper: pepper.cloned(), ..spec.fingerprint.clone() };
+        let scope = scope_of(&spec.scope);
+        let rule = Rule::new(Arc::clone(&spec.name))
+            .mode(spec.mode.of_rule())
+            .policy(Arc::clone(&spec.policy))?
+            .fingerprint(fingerprint)
+            .count_headers(spec.counted.clone())
+            .methods(spec.protected_methods())
+            .key_headers(spec.key_headers())
+            .scope(scope.clone());
+        Ok(Self { spec: spec.clone(), rule: Arc::new(rule), scope })
     }
 
     pub(crate) fn name(&self) -> &str {

@@ -15,7 +15,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::{Request, Response};
-use hyper::body::Incoming;
 use oncekey::layer::{RequestBody, Undelivered};
 use tokio::time::timeout;
 
@@ -23,6 +22,7 @@ use self::dial::{Chosen, Dialler};
 use self::line::{Broke, Line};
 use self::pool::Pool;
 use self::shared::SharedLine;
+use crate::overheard::Overheard;
 
 pub(crate) use self::answer::Answer;
 pub(crate) use self::pool::Care;
@@ -31,7 +31,7 @@ pub(crate) use self::target::{Speaks, Target};
 pub(crate) use self::trust::Trust;
 
 /// A request body on its way to the upstream: as it comes from the client, or read before.
-pub(crate) type Outgoing = RequestBody<Incoming>;
+pub(crate) type Outgoing = RequestBody<Overheard>;
 
 /// An upstream. Cheap to clone; all clones share their connections.
 #[derive(Clone)]

@@ -84,6 +84,7 @@ mod rule;
 mod scope;
 mod service;
 mod status;
+mod subject;
 mod undelivered;
 mod visit;
 mod work;

@@ -3,11 +3,10 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::header::CONTENT_TYPE;
 use http::request::Parts;
-use http::{HeaderMap, HeaderValue, Method, Request, Response, Version};
+use http::{HeaderMap, Method, Request, Response, Version};
 use http_body::Body;
-use oncekey_core::{Key, Scope, Subject, fingerprint};
+use oncekey_core::{Key, Scope, fingerprint};
 use tower_service::Service;
 use tracing::field::{Empty, display};
 use tracing::{Instrument as _, Span};
@@ -18,6 +17,7 @@ use super::layer::Config;
 use super::meters::Quality;
 use super::outcome::Outcome;
 use super::rule::Rule;
+use super::subject::Head;
 use super::work::Work;
 use crate::clock::Stopwatch;
 use crate::engine::{Call, Replayed, Reply, RequestId};
@@ -208,56 +208,29 @@ impl Visit {
 
     /// Looks whether somebody remembers the answer, and computes the fingerprint only if not.
     fn recall(&self, parts: &Parts, key: Key, scope: Scope, body: &Bytes) -> Prepared {
-        let uri = self.config.uri(parts);
-        let mut headers = Vec::new();
-        let content_type = self.counted(&parts.headers, &mut headers);
-        let subject = Subject {
-            method: parts.method.as_str(),
-            path: uri.path().as_bytes(),
-            query: uri.query().map(str::as_bytes),
-            content_type,
-            headers: &headers,
-            body,
-        };
+        let head = Head::of(parts, self.config.uri(parts));
         let id = self.config.engine.key_id(&scope, &key);
-        let exact = self.config.exactly.of(&self.rule, &subject);
-        if let Some(exact) = exact
-            && let Some(replayed) = self.config.engine.recall(&id, exact)
-        {
-            return Prepared::Known(key, Box::new(replayed));
-        }
-        let read = fingerprint::Prepared::v1(&subject, self.rule.fingerprint_rules());
-        let call = Call {
-            id,
-            key,
-            scope,
-            fingerprint: read.fingerprint(),
-            exact,
-            places: read.places(),
-            route: self.rule.shared_name(),
-            request: self.request.clone(),
-            policy: Arc::clone(self.rule.shared_policy()),
-        };
-        Prepared::Asks(Box::new(call), body.clone())
-    }
-
-    /// Adds the header lines that count to `lines`, and returns the content type.
-    fn counted<'h>(
-        &'h self,
-        headers: &'h HeaderMap,
-        lines: &mut Vec<(&'h str, &'h [u8])>,
-    ) -> Option<&'h [u8]> {
-        for name in self.rule.counted_headers() {
-            let values = headers.get_all(name).iter();
-            lines.extend(values.map(|value| (name.as_str(), value.as_bytes())));
-        }
-        let types = || headers.get_all(CONTENT_TYPE).iter().map(HeaderValue::as_bytes);
-        if types().nth(1).is_none() {
-            return types().next();
-        }
-        // Who knows which of them the service believes: all count, and none means JSON.
-        lines.extend(types().map(|value| (CONTENT_TYPE.as_str(), value)));
-        None
+        head.with_subject(&self.rule, body, |subject| {
+            let exact = self.config.exactly.of(&self.rule, subject);
+            if let Some(exact) = exact
+                && let Some(replayed) = self.config.engine.recall(&id, exact)
+            {
+                return Prepared::Known(key, Box::new(replayed));
+            }
+            let read = fingerprint::Prepared::v1(subject, self.rule.fingerprint_rules());
+            let call = Call {
+                id,
+                key,
+                scope,
+                fingerprint: read.fingerprint(),
+                exact,
+                places: read.places(),
+                route: self.rule.shared_name(),
+                request: self.request.clone(),
+                policy: Arc::clone(self.rule.shared_policy()),
+            };
+            Prepared::Asks(Box::new(call), body.clone())
+        })
     }
 
     /// Clients that count their attempts let telemetry tell a retry from a second click.

@@ -1,0 +1,83 @@
+//! The store and the engine, as the configuration wants them.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use oncekey::core::Pepper;
+use oncekey::engine::{Engine, KeyRing};
+use oncekey::store::{self, Opened};
+
+use crate::config::{StoreSection, read_secret};
+use crate::exit::{self, Exit};
+
+/// Where records are kept, and who works with them.
+pub(crate) struct Keeping {
+    pub(crate) store: Opened,
+    pub(crate) engine: Engine,
+    /// The secret behind fingerprints, too.
+    pub(crate) pepper: Option<Pepper>,
+}
+
+impl Keeping {
+    /// Opens the store, which is made if it is not there, and starts an engine on it.
+    pub(crate) async fn open(section: &StoreSection) -> Result<Self, Exit> {
+        let pepper = section.pepper_file.as_deref().map(pepper).transpose()?;
+        let ring = key_ring(section)?;
+        let store = store::open(section.url.expose()).await;
+        let store = store.map_err(|error| Exit::of_store("cannot open the store", &error))?;
+        let mut builder = Engine::builder(Arc::new(store.clone()))
+            .store_label(store.label())
+            .namespace(&section.namespace)
+            .cache(section.cache);
+        if let Some(pepper) = &pepper {
+            builder = builder.pepper(pepper.clone());
+        }
+        if let Some(ring) = ring {
+            builder = builder.encryption(ring);
+        }
+        if let Some(wake) = store.wake() {
+            builder = builder.wake(wake);
+        }
+        if let Some(folder) = &section.journal {
+            builder = builder.journal(folder);
+        }
+        if let Some(folder) = &section.ring {
+            builder = builder.ring(folder, Arc::new(store.clone()));
+        }
+        let engine = builder.build().map_err(|error| {
+            Exit::chain(exit::FAILURE, "the engine does not start", Some(&error))
+        })?;
+        Ok(Self { store, engine, pepper })
+    }
+}
+
+fn pepper(path: &Path) -> Result<Pepper, Exit> {
+    let secret = secret(path)?;
+    Pepper::new(secret).map_err(|error| {
+        Exit::chain(exit::INVALID, &format!("{} is no pepper", path.display()), Some(&error))
+    })
+}
+
+/// All keys of all files; the first of the first encrypts.
+fn key_ring(section: &StoreSection) -> Result<Option<KeyRing>, Exit> {
+    let mut text = String::new();
+    for path in &section.encrypt_with_files {
+        let Ok(lines) = String::from_utf8(secret(path)?) else {
+            let what = format!("{} is no text: it holds lines `id:key`", path.display());
+            return Err(Exit::new(exit::INVALID, &what));
+        };
+        text.push_str(&lines);
+        text.push('\n');
+    }
+    if text.is_empty() {
+        return Ok(None);
+    }
+    let ring = KeyRing::parse(&text).map_err(|error| {
+        Exit::chain(exit::INVALID, "store.encrypt_with_files holds no keys", Some(&error))
+    })?;
+    Ok(Some(ring))
+}
+
+fn secret(path: &Path) -> Result<Vec<u8>, Exit> {
+    read_secret(path).map_err(|why| Exit::new(exit::INVALID, &why))
+}

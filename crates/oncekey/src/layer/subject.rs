@@ -1,0 +1,70 @@
+//! What of a request counts when two requests are compared.
+
+use http::header::CONTENT_TYPE;
+use http::request::Parts;
+use http::{HeaderMap, HeaderValue, Method, Uri};
+use oncekey_core::{Fingerprint, Subject};
+
+use super::rule::Rule;
+
+/// The head of a request, as its client wrote it.
+#[derive(Clone, Copy)]
+pub(super) struct Head<'r> {
+    method: &'r Method,
+    uri: &'r Uri,
+    headers: &'r HeaderMap,
+}
+
+impl Rule {
+    /// The fingerprint of a request on this route, as the layer computes it.
+    #[must_use]
+    pub fn fingerprint_of(&self, parts: &Parts, body: &[u8]) -> Fingerprint {
+        Head::of(parts, &parts.uri).with_subject(self, body, |subject| {
+            Fingerprint::v1(subject, self.fingerprint_rules())
+        })
+    }
+}
+
+impl<'r> Head<'r> {
+    pub(super) fn of(parts: &'r Parts, uri: &'r Uri) -> Self {
+        Self { method: &parts.method, uri, headers: &parts.headers }
+    }
+
+    /// Shows what counts to `look`. A subject borrows from a list that lives only here.
+    pub(super) fn with_subject<T>(
+        self,
+        rule: &'r Rule,
+        body: &[u8],
+        look: impl FnOnce(&Subject<'_>) -> T,
+    ) -> T {
+        let mut lines = Vec::new();
+        let content_type = self.counted(rule, &mut lines);
+        look(&Subject {
+            method: self.method.as_str(),
+            path: self.uri.path().as_bytes(),
+            query: self.uri.query().map(str::as_bytes),
+            content_type,
+            headers: &lines,
+            body,
+        })
+    }
+
+    /// Adds the header lines that count to `lines`, and returns the content type.
+    fn counted(
+        self,
+        rule: &'r Rule,
+        lines: &mut Vec<(&'r str, &'r [u8])>,
+    ) -> Option<&'r [u8]> {
+        for name in rule.counted_headers() {
+            let values = self.headers.get_all(name).iter();
+            lines.extend(values.map(|value| (name.as_str(), value.as_bytes())));
+        }
+        let types = || self.headers.get_all(CONTENT_TYPE).iter().map(HeaderValue::as_bytes);
+        if types().nth(1).is_none() {
+            return types().next();
+        }
+        // Who knows which of them the service believes: all count, and none means JSON.
+        lines.extend(types().map(|value| (CONTENT_TYPE.as_str(), value)));
+        None
+    }
+}
