@@ -1,9 +1,13 @@
 //! The `oncekey` program. It looks after stores; the gateway itself is not built yet, and the
 //! program says so.
 
+#[allow(dead_code, unused_imports, reason = "`oncekey run` starts it, and is not built yet")]
+mod admin;
 mod args;
 mod exit;
 mod store;
+#[allow(dead_code, reason = "`oncekey run` starts it, and is not built yet")]
+mod telemetry;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
