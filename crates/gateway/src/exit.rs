@@ -8,10 +8,14 @@ use oncekey::core::{ErrorKind, StoreError};
 
 /// It was tried and did not work.
 pub(crate) const FAILURE: u8 = 1;
+/// The configuration is wrong.
+pub(crate) const CONFIG: u8 = 3;
 /// A store could not be reached. Later it may.
 pub(crate) const UNREACHABLE: u8 = 4;
 /// Refused because it would not be safe now.
 pub(crate) const REFUSED: u8 = 7;
+/// Whoever asks may not.
+pub(crate) const DENIED: u8 = 8;
 /// `EX_USAGE` of sysexits.h: the command line is wrong, and running it again will not help.
 pub(crate) const USAGE: u8 = 64;
 
@@ -57,6 +61,17 @@ impl Exit {
             cause = error.source();
         }
         Self { code, text }
+    }
+
+    /// What would be printed.
+    pub(crate) fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// The number.
+    #[cfg(test)]
+    pub(crate) const fn code(&self) -> u8 {
+        self.code
     }
 
     /// Says it and gives the number.

@@ -1,10 +1,12 @@
 //! The `oncekey` program. It looks after stores; the gateway itself is not built yet, and the
 //! program says so.
 
+mod about;
 #[allow(dead_code, unused_imports, reason = "`oncekey run` starts it, and is not built yet")]
 mod admin;
 mod args;
 mod exit;
+mod remote;
 mod store;
 #[allow(dead_code, reason = "`oncekey run` starts it, and is not built yet")]
 mod telemetry;
@@ -25,7 +27,11 @@ fn main() -> ExitCode {
     };
     let ended = match command {
         None => print(&format!("oncekey {}\n{STATUS}\n", env!("CARGO_PKG_VERSION"))),
+        Some(Command::Remote(command)) => remote::run(command),
         Some(Command::Store { command }) => store::run(command),
+        Some(Command::Completions { shell }) => about::completions(shell),
+        Some(Command::Man) => about::man(),
+        Some(Command::Version { json }) => about::version(json),
     };
     match ended {
         Ok(()) => ExitCode::SUCCESS,

@@ -39,7 +39,9 @@ pub(crate) struct Token([u8; 32]);
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum TokenError {
     /// Anybody could guess it.
-    #[error("the admin token has {0} characters: use at least {MIN_TOKEN}, such as `openssl rand -hex 32` prints")]
+    #[error(
+        "the admin token has {0} characters: use at least {MIN_TOKEN}, such as `openssl rand -hex 32` prints"
+    )]
     Short(usize),
     /// It could not be sent.
     #[error("the admin token has a character that no header can carry: use printable ASCII")]
@@ -51,7 +53,9 @@ pub(crate) enum TokenError {
 
 /// Why the listener does not start.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the admin API on {0} could be reached by others and has no token: set one, or listen on 127.0.0.1")]
+#[error(
+    "the admin API on {0} could be reached by others and has no token: set one, or listen on 127.0.0.1"
+)]
 pub(crate) struct Exposed(SocketAddr);
 
 /// What became of the token of a request.

@@ -98,11 +98,7 @@ impl Audit {
 }
 
 impl Deed {
-    pub(super) const fn new(
-        caller: Caller,
-        action: &'static str,
-        reason: Option<Reason>,
-    ) -> Self {
+    pub(super) const fn new(caller: Caller, action: &'static str, reason: Option<Reason>) -> Self {
         Self { caller, action, target: None, reason }
     }
 

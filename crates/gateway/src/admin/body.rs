@@ -53,7 +53,8 @@ impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Sent<T> {
             }
         };
         let read = serde_json::from_slice(&body);
-        read.map(Self).map_err(|error| Problem::invalid(format!("the body makes no sense: {error}")))
+        read.map(Self)
+            .map_err(|error| Problem::invalid(format!("the body makes no sense: {error}")))
     }
 }
 

@@ -94,7 +94,8 @@ pub(super) enum Body {
     Resolution,
 }
 
-const LIMIT: Param = param("limit", Shape::Number, "how many at most; 1 to 1000, 100 if it is not said");
+const LIMIT: Param =
+    param("limit", Shape::Number, "how many at most; 1 to 1000, 100 if it is not said");
 
 const LIST: &[Param] = &[
     param("state", Shape::OneOf(&["running", "done", "unknown", "parked"]), "only this state"),

@@ -29,11 +29,12 @@ mod serve;
 mod state;
 mod status;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 pub(crate) use self::access::{Access, Exposed, Payload, Token, TokenError, refuse_exposed};
 pub(crate) use self::audit::Audit;
 pub(crate) use self::events::{Event, Events, Mark};
 pub(crate) use self::gateway::{Gateway, Reload, RouteView};
+pub(crate) use self::guard::ACTOR;
 pub(crate) use self::serve::serve;
 pub(crate) use self::state::Admin;

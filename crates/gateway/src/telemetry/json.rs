@@ -207,7 +207,9 @@ mod tests {
     fn a_line_begins_with_when_how_bad_and_what() {
         let line = logged(|| tracing::warn!(fence = 7, "claim lost"));
         assert!(line.starts_with("{\"ts\":\"20"), "{line}");
-        assert!(line.contains("Z\",\"level\":\"warn\",\"msg\":\"claim lost\",\"instance\":\"node-1\""));
+        assert!(
+            line.contains("Z\",\"level\":\"warn\",\"msg\":\"claim lost\",\"instance\":\"node-1\"")
+        );
         assert_eq!(line.matches('\n').count(), 1);
         assert_eq!(read(&line)["fence"], 7);
     }
@@ -222,7 +224,9 @@ mod tests {
                 http.request.method = "POST",
             );
             span.record("idempotency.outcome", "coalesced");
-            span.in_scope(|| tracing::info!(duration_ms = 1.5, replayed = true, "duplicate stopped"));
+            span.in_scope(|| {
+                tracing::info!(duration_ms = 1.5, replayed = true, "duplicate stopped")
+            });
         });
         let line = read(&line);
         assert_eq!(line["route"], "create-charge");

@@ -36,7 +36,9 @@ pub(crate) enum Format {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LogsError {
     /// The filter makes no sense.
-    #[error("`{0}` is not a log level: write off, error, warn, info, debug, trace, or directives as in info,oncekey=debug")]
+    #[error(
+        "`{0}` is not a log level: write off, error, warn, info, debug, trace, or directives as in info,oncekey=debug"
+    )]
     Filter(String),
     /// Somebody was here before.
     #[error("a log is installed already")]

@@ -41,9 +41,8 @@ const HTTP: &[f64] =
 
 /// A call to a store takes from a tenth of a millisecond, in memory or a local file, to a second, at
 /// which it has gone wrong.
-const STORE: &[f64] = &[
-    0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0,
-];
+const STORE: &[f64] =
+    &[0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0];
 
 /// All of them, in the order of the reference.
 pub(super) const METRICS: &[Metric] = &[
@@ -161,9 +160,8 @@ mod tests {
         let rows = page.lines().filter(|line| line.starts_with("| `oncekey_"));
         // The tables have four columns; the list of what to look at has two.
         let rows = rows.filter(|line| line.split(" | ").count() == 4);
-        let shown: Vec<String> = rows
-            .map(|line| line.split(" | ").take(2).collect::<Vec<_>>().join(" | "))
-            .collect();
+        let shown: Vec<String> =
+            rows.map(|line| line.split(" | ").take(2).collect::<Vec<_>>().join(" | ")).collect();
         let expected: Vec<String> = METRICS
             .iter()
             .map(|metric| format!("| `{}` | {}", metric.name, metric.kind.label()))

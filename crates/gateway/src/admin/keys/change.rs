@@ -18,8 +18,8 @@ use oncekey::core::erase::Erased;
 use oncekey::core::policy::DEFAULT_GRACE;
 use oncekey::core::saved::NotKept;
 use oncekey::core::{
-    Answer as Kept, Fence, KeyId, Policy, Record, Restore as _, Restored, State as Stands, Store as _,
-    Tombstone, Write,
+    Answer as Kept, Fence, KeyId, Policy, Record, Restore as _, Restored, State as Stands,
+    Store as _, Tombstone, Write,
 };
 use oncekey::engine::{Resolution, Resolved};
 use serde::Deserialize;
@@ -225,8 +225,7 @@ fn over(stored: Record, now: oncekey::core::Timestamp) -> Result<Record, Problem
         return Err(conflict("its retention is over already"));
     }
     let fence = stored.fence.number().checked_add(1).and_then(Fence::from_number);
-    let answer =
-        Kept::Tombstone(Tombstone { status: answer.status(), reason: NotKept::Expired });
+    let answer = Kept::Tombstone(Tombstone { status: answer.status(), reason: NotKept::Expired });
     // It refuses late retries for as long as it would have.
     let forget = now.after(forget.since(expires));
     let state = Stands::Done { at, expires: now, forget, outcome, answer };

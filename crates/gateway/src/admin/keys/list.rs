@@ -40,7 +40,7 @@ pub(in super::super) async fn list(State(admin): State<Arc<Admin>>, uri: Uri) ->
         let filter = query.filter()?;
         let listing = admin.ask(admin.store.list(&filter, &page)).await?;
         let next = listing.next.map(|Cursor(bytes)| to_hex(&bytes));
-        return answer(&listing.summaries, limit, next.into());
+        return answer(&listing.summaries, limit, next.as_deref());
     };
     let key = Key::new(key.as_bytes()).map_err(|error| Problem::invalid(error.to_string()))?;
     let found = match query.scope()? {
@@ -52,10 +52,10 @@ pub(in super::super) async fn list(State(admin): State<Arc<Admin>>, uri: Uri) ->
         }
         None => admin.ask(admin.store.find(&Text::from(key.as_bytes()), limit)).await?,
     };
-    answer(&found, limit, Value::Null)
+    answer(&found, limit, None)
 }
 
-fn answer(found: &[Summary], limit: usize, next: Value) -> Answer {
+fn answer(found: &[Summary], limit: usize, next: Option<&str>) -> Answer {
     let records: Vec<Value> = found.iter().map(view::summary).collect();
     page::json(&json!({ "records": records, "limit": limit, "next": next }))
 }

@@ -58,9 +58,8 @@ pub(in super::super) async fn show(
 /// A record, decrypted, and the time by the clock that judges its lease.
 pub(super) async fn look(admin: &Admin, id: &KeyId) -> Result<(Record, Timestamp), Problem> {
     let record = admin.ask(admin.engine.inspect(id)).await?;
-    let missing = || {
-        Problem::new(Code::RecordNotFound, "nobody has used this key, or it is free again")
-    };
+    let missing =
+        || Problem::new(Code::RecordNotFound, "nobody has used this key, or it is free again");
     Ok((record.ok_or_else(missing)?, store_now(admin).await?))
 }
 

@@ -107,7 +107,10 @@ async fn what_is_done_expires_and_is_not_replayed_any_more() {
     // As the policy says: too late, or free again. Never the old answer.
     assert!(!matches!(rig.retry("order-1").await, Reply::Replayed(_)));
     let lost = rig.unknown("order-2").await;
-    assert_eq!(rig.post(&path(lost, "expire"), &confirm(lost)).await.code(), "admin_state_conflict");
+    assert_eq!(
+        rig.post(&path(lost, "expire"), &confirm(lost)).await.code(),
+        "admin_state_conflict"
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -104,7 +104,10 @@ async fn a_store_that_hangs_makes_it_not_ready_but_not_dead() {
     assert_eq!(ready.status, 503);
     let ready = ready.json();
     assert_eq!(ready["ready"], false);
-    assert_eq!((&ready["checks"][0]["name"], &ready["checks"][0]["ok"]), (&"store".into(), &false.into()));
+    assert_eq!(
+        (&ready["checks"][0]["name"], &ready["checks"][0]["ok"]),
+        (&"store".into(), &false.into())
+    );
     assert_eq!(ready["checks"][0]["why"], "the store did not answer within 800 ms");
     assert_eq!(ready["checks"][1]["ok"], true);
     let status = rig.get("/api/v1/status").await;
@@ -119,7 +122,10 @@ async fn an_upstream_that_is_down_makes_it_not_ready() {
     let mut rig = Rig::with(Plan { token: Some(TOKEN), ..Plan::default() }).await;
     rig.gateway.upstream_down.store(true, Ordering::SeqCst);
     let ready = rig.get("/readyz").await;
-    assert_eq!((ready.status, ready.json()["checks"][1]["why"].as_str()), (503, Some("connection refused")));
+    assert_eq!(
+        (ready.status, ready.json()["checks"][1]["why"].as_str()),
+        (503, Some("connection refused"))
+    );
     rig.token = None;
     let ready = rig.get("/readyz").await;
     assert_eq!(ready.status, 503);

@@ -80,7 +80,8 @@ async fn a_page_of_another_origin_is_refused() {
             assert_eq!(refused.code(), "admin_origin_refused", "{line} {path}");
         }
     }
-    let preflight = format!("Origin: https://evil.example\r\n{}", "Access-Control-Request-Method: POST\r\n");
+    let preflight =
+        format!("Origin: https://evil.example\r\n{}", "Access-Control-Request-Method: POST\r\n");
     let refused = rig.send(&rig.head("OPTIONS", "/api/v1/drain", &preflight)).await;
     assert_eq!(refused.code(), "admin_origin_refused");
     let same = format!("Origin: http://{own}\r\nSec-Fetch-Site: same-origin\r\n");
@@ -180,7 +181,8 @@ async fn a_filter_cannot_inject_anything() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_path_leads_nowhere_but_to_what_there_is() {
     let rig = Rig::new().await;
-    for path in ["/api/v1/keys/../../etc/passwd", "/api/v2/keys", "/ui/../Cargo.toml", "/%2e%2e/x"] {
+    for path in ["/api/v1/keys/../../etc/passwd", "/api/v2/keys", "/ui/../Cargo.toml", "/%2e%2e/x"]
+    {
         assert!(matches!(rig.get(path).await.code().as_str(), "admin_not_found"), "{path}");
     }
     for id in ["x", "..%2f..%2fetc", "%3Cscript%3E", &"0".repeat(63), &"0".repeat(65)] {

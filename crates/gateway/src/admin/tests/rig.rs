@@ -21,7 +21,9 @@ use tempfile::TempDir;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
-use crate::admin::{Access, Admin, Audit, Events, Gateway, Payload, Reload, RouteView, Token, serve};
+use crate::admin::{
+    Access, Admin, Audit, Events, Gateway, Payload, Reload, RouteView, Token, serve,
+};
 use crate::telemetry::prometheus::Prometheus;
 
 pub(crate) const TOKEN: &str = "0123456789abcdef0123456789abcdef";
@@ -154,7 +156,9 @@ impl Rig {
         let token = self.token.map(|token| format!("Authorization: Bearer {token}\r\n"));
         let token = token.unwrap_or_default();
         let host = self.address;
-        format!("{method} {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n{token}{extra}\r\n")
+        format!(
+            "{method} {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n{token}{extra}\r\n"
+        )
     }
 
     /// Sends bytes as they are, and reads until the end.
