@@ -48,8 +48,16 @@ pub(super) struct Refusal<'r> {
     pub(super) caller: &'r Caller,
     pub(super) path: &'r str,
     pub(super) code: Option<Code>,
-    /// Whether it was refused at the door. Strangers must not be able to fill a disk.
-    pub(super) stranger: bool,
+    pub(super) whose: Whose,
+}
+
+/// Who was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Whose {
+    /// Somebody who did not get past the door. They must not be able to fill a disk.
+    Stranger,
+    /// Somebody who may ask.
+    Operator,
 }
 
 /// Marks a response whose request is in the audit already.
@@ -71,10 +79,10 @@ impl Audit {
     /// Notes a change that was refused before anybody knew why it was wanted.
     pub(super) async fn refused(&self, refusal: Refusal<'_>) {
         let mut entry = Entry::refused(refusal.caller, refusal.path, refusal.code);
-        let stranger = refusal.stranger;
-        let written = self.with(move |book| match stranger {
-            true => book.note_stranger(entry),
-            false => {
+        let whose = refusal.whose;
+        let written = self.with(move |book| match whose {
+            Whose::Stranger => book.note_stranger(entry),
+            Whose::Operator => {
                 entry.seq = book.number();
                 book.write(entry)
             }
@@ -131,7 +139,7 @@ where
             Ok(_) => (Outcome::Done, None),
             Err(problem) => (Outcome::Refused, Some(problem.code)),
         };
-        tracing::info!(action = entry.action, outcome = outcome.label(), "admin");
+        tracing::info!(action = entry.action, outcome = outcome.label(), "an operator asked");
         if let Err(error) = admin.audit.with(move |book| book.end(entry, outcome, code)).await {
             tracing::error!(%error, "the end of a change could not be audited");
         }

@@ -10,7 +10,7 @@ use http::header::{self, HeaderName};
 use http::{HeaderMap, HeaderValue, Method};
 
 use super::access::Shown;
-use super::audit::{Audited, Refusal};
+use super::audit::{Audited, Refusal, Whose};
 use super::endpoint::{Door, door};
 use super::problem::{Code, Problem};
 use super::state::Admin;
@@ -56,14 +56,14 @@ pub(super) async fn guard(
     let caller = Caller::of(&admin, &request);
     let admitted = admit(&admin, &request, &caller);
     request.extensions_mut().insert(caller.clone());
-    let stranger = admitted.is_err();
+    let whose = if admitted.is_ok() { Whose::Operator } else { Whose::Stranger };
     let mut response = match admitted {
         Ok(()) => next.run(request).await,
         Err(problem) => problem.into_response(),
     };
     if method == Method::POST && response.extensions().get::<Audited>().is_none() {
         let code = response.extensions().get::<Code>().copied();
-        let refusal = Refusal { caller: &caller, path: &path, code, stranger };
+        let refusal = Refusal { caller: &caller, path: &path, code, whose };
         admin.audit.refused(refusal).await;
     }
     for (name, value) in HEADERS {

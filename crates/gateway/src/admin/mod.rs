@@ -2,11 +2,11 @@
 //!
 //! | who asks | meets, in this order |
 //! |---|---|
-//! | anybody | [`serve`]: few connections, headers within a deadline |
-//! | | [`guard`]: Host, Origin, token; what is refused here learns nothing |
-//! | | [`endpoint`]: the one table of what there is |
-//! | operators | [`keys`], [`status`], [`control`], [`audit`], [`events`] |
-//! | probes | [`health`]: whether the process lives, whether it should get requests |
+//! | anybody | `serve`: few connections, headers within a deadline |
+//! | | `guard`: Host, Origin, token; what is refused here learns nothing |
+//! | | `endpoint`: the one table of what there is |
+//! | operators | `keys`, `status`, `control`, `audit`, `events` |
+//! | probes | `health`: whether the process lives, whether it should get requests |
 //!
 //! The dashboard and the command line speak this API and nothing else. It is plain HTTP for the
 //! same machine; another address needs a token. Every change is written to the audit before it is

@@ -255,4 +255,31 @@ mod tests {
         let line = logged(|| tracing::info!(error = "é".repeat(10_000), "x"));
         assert_eq!(read(&line)["error"].as_str().unwrap().chars().count(), MAX_TEXT + 1);
     }
+
+    /// The names in the first column of the table after a heading.
+    fn listed(heading: &str) -> Vec<String> {
+        let page = include_str!("../../../../docs/reference/logs.md");
+        let (_, rest) = page.split_once(&format!("\n## {heading}\n")).expect(heading);
+        let rows = rest.lines().skip_while(|line| !line.starts_with("| `"));
+        rows.take_while(|line| line.starts_with("| `"))
+            .filter_map(|line| line.trim_matches('|').split(" | ").next())
+            .flat_map(|cell| cell.split('`').skip(1).step_by(2))
+            .map(str::to_owned)
+            .collect()
+    }
+
+    #[test]
+    fn the_reference_lists_the_members_of_a_line() {
+        let line = logged(|| tracing::info!("x"));
+        let names: Vec<&str> = line.split('"').skip(1).step_by(4).collect();
+        assert_eq!(listed("Members of every line"), names);
+        let visit = include_str!("../../../oncekey/src/layer/visit.rs");
+        let (_, span) = visit.split_once("info_span!(").expect("a span");
+        let (span, _) = span.split_once(");").expect("the end of the span");
+        let known = listed("Members about a request");
+        for field in span.lines().filter_map(|line| line.trim().split_once(" = ")) {
+            let name = field.0.strip_prefix(PREFIX).expect("our prefix").to_owned();
+            assert!(known.contains(&name), "{name}");
+        }
+    }
 }

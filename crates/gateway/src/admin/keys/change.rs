@@ -13,7 +13,7 @@
 use std::sync::Arc;
 
 use axum::Extension;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use oncekey::core::erase::Erased;
 use oncekey::core::policy::DEFAULT_GRACE;
 use oncekey::core::saved::NotKept;
@@ -33,7 +33,7 @@ use super::super::problem::{Code, Problem};
 use super::super::state::Admin;
 use super::answer::GivenAnswer;
 use super::show::{look, store_now};
-use super::{parse_id, view};
+use super::{RecordId, view};
 
 /// Why.
 #[derive(Debug, Deserialize)]
@@ -74,10 +74,9 @@ const CONFIRM: usize = 8;
 pub(in super::super) async fn resolve(
     State(admin): State<Arc<Admin>>,
     Extension(caller): Extension<Caller>,
-    Path(id): Path<String>,
+    RecordId(id): RecordId,
     Sent(resolve): Sent<Resolve>,
 ) -> Answer {
-    let id = parse_id(&id)?;
     let saved = resolve.answer.map(GivenAnswer::saved).transpose()?;
     let deed = Deed::new(caller, "resolve", Some(resolve.reason)).to(id);
     let (outcome, confirm) = (resolve.outcome, resolve.confirm);
@@ -104,10 +103,9 @@ pub(in super::super) async fn resolve(
 pub(in super::super) async fn release(
     State(admin): State<Arc<Admin>>,
     Extension(caller): Extension<Caller>,
-    Path(id): Path<String>,
+    RecordId(id): RecordId,
     Sent(Confirmed { reason, confirm }): Sent<Confirmed>,
 ) -> Answer {
-    let id = parse_id(&id)?;
     let deed = Deed::new(caller, "release", Some(reason)).to(id);
     audited(&admin, deed, async move |admin| {
         let record = confirmed(&admin, &id, confirm.as_deref()).await?;
@@ -132,10 +130,9 @@ pub(in super::super) async fn release(
 pub(in super::super) async fn expire(
     State(admin): State<Arc<Admin>>,
     Extension(caller): Extension<Caller>,
-    Path(id): Path<String>,
+    RecordId(id): RecordId,
     Sent(Confirmed { reason, confirm }): Sent<Confirmed>,
 ) -> Answer {
-    let id = parse_id(&id)?;
     let deed = Deed::new(caller, "expire", Some(reason)).to(id);
     audited(&admin, deed, async move |admin| {
         confirmed(&admin, &id, confirm.as_deref()).await?;
@@ -155,10 +152,9 @@ pub(in super::super) async fn expire(
 pub(in super::super) async fn erase(
     State(admin): State<Arc<Admin>>,
     Extension(caller): Extension<Caller>,
-    Path(id): Path<String>,
+    RecordId(id): RecordId,
     Sent(Reasoned { reason }): Sent<Reasoned>,
 ) -> Answer {
-    let id = parse_id(&id)?;
     let deed = Deed::new(caller, "erase", Some(reason)).to(id);
     audited(&admin, deed, async move |admin| {
         let erased = match admin.ask(admin.engine.erase(&admin.store, &id)).await? {
@@ -177,7 +173,7 @@ async fn confirmed(admin: &Admin, id: &KeyId, confirm: Option<&str>) -> Result<R
     let (record, now) = look(admin, id).await?;
     let digits = id.to_string();
     let digits = digits.get(..CONFIRM).unwrap_or_default();
-    if confirm != Some(digits) {
+    if !confirm.is_some_and(|confirm| confirm.eq_ignore_ascii_case(digits)) {
         let detail = "after this the work may run again: look at `record`, and if you are sure \
                       send `confirm` with the first 8 digits of the id";
         let view = view::record(&record, now);

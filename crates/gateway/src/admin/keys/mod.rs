@@ -6,12 +6,28 @@ mod list;
 mod show;
 mod view;
 
+use axum::extract::{FromRequestParts, Path};
+use http::request::Parts;
 use oncekey::core::KeyId;
 
 pub(super) use self::change::{erase, expire, release, resolve};
 pub(super) use self::list::list;
 pub(super) use self::show::show;
 use super::problem::Problem;
+
+/// The key id in a path.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RecordId(KeyId);
+
+impl<S: Send + Sync> FromRequestParts<S> for RecordId {
+    type Rejection = Problem;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, Problem> {
+        let path = Path::<String>::from_request_parts(parts, state).await;
+        // A path that is no text is no id either.
+        parse_id(&path.map(|Path(id)| id).unwrap_or_default()).map(Self)
+    }
+}
 
 /// Reads a key id: 64 hexadecimal digits.
 pub(super) fn parse_id(text: &str) -> Result<KeyId, Problem> {

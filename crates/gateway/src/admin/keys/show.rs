@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::Extension;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use http::Uri;
 use oncekey::core::browse::{Browse as _, Filter, Page};
 use oncekey::core::{KeyId, Record, Timestamp};
@@ -15,7 +15,7 @@ use super::super::guard::Caller;
 use super::super::page::{self, Answer};
 use super::super::problem::{Code, Problem};
 use super::super::state::Admin;
-use super::{parse_id, view};
+use super::{RecordId, view};
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -32,10 +32,9 @@ enum Show {
 pub(in super::super) async fn show(
     State(admin): State<Arc<Admin>>,
     Extension(caller): Extension<Caller>,
-    Path(id): Path<String>,
+    RecordId(id): RecordId,
     uri: Uri,
 ) -> Answer {
-    let id = parse_id(&id)?;
     let ShowQuery { show } = page::query(&uri)?;
     if show.is_none() {
         let (record, now) = look(&admin, &id).await?;

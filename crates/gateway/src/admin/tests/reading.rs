@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::rig::{Plan, Rig};
 use crate::admin::Payload;
-use crate::admin::endpoint::ENDPOINTS;
+use crate::admin::endpoint::{ENDPOINTS, Verb};
 use crate::admin::openapi::describe;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -28,7 +28,7 @@ async fn the_status_is_one_screen_about_everything() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn metrics_have_help_and_the_gauges_of_now() {
+async fn metrics_are_text_with_help_and_type() {
     let rig = Rig::new().await;
     let metrics = rig.get("/metrics").await;
     assert_eq!(metrics.status, 200);
@@ -162,5 +162,42 @@ async fn the_openapi_document_is_the_router() {
         let other = if method == "get" { "DELETE" } else { "GET" };
         let wrong = rig.send(&rig.head(other, &path, "")).await;
         assert_eq!(wrong.code(), "admin_method_not_allowed", "{other} {path}");
+    }
+}
+
+/// What the document promises is what the endpoints take: no parameter and no member of it is
+/// unknown to whoever answers.
+#[tokio::test(flavor = "multi_thread")]
+async fn every_parameter_and_member_of_the_document_is_known() {
+    let rig = Rig::new().await;
+    for endpoint in ENDPOINTS {
+        let path = endpoint.path.replace("{id}", &"0".repeat(64));
+        for param in endpoint.query {
+            let asked = format!("{path}?{}=true", param.name);
+            let answer = match endpoint.verb {
+                Verb::Get => rig.get(&asked).await,
+                Verb::Post => rig.post(&asked, "{}").await,
+            };
+            assert!(!answer.body.contains("unknown field"), "{asked}: {answer:?}");
+        }
+        if !endpoint.query.is_empty() && endpoint.verb == Verb::Get {
+            let answer = rig.get(&format!("{path}?made_up=1")).await;
+            assert_eq!(answer.code(), "admin_request_invalid", "{path}");
+        }
+    }
+    let document = describe();
+    for endpoint in ENDPOINTS.iter().filter(|endpoint| endpoint.verb == Verb::Post) {
+        let schema = &document["paths"][endpoint.path]["post"]["requestBody"]["content"]["application/json"]
+            ["schema"];
+        let path = endpoint.path.replace("{id}", &"0".repeat(64));
+        for name in schema["properties"].as_object().unwrap().keys() {
+            let answer = rig.post(&path, &format!("{{\"{name}\": []}}")).await;
+            assert!(!answer.body.contains("unknown field"), "{path} {name}: {answer:?}");
+        }
+        for name in schema["required"].as_array().unwrap() {
+            assert!(schema["properties"].get(name.as_str().unwrap()).is_some(), "{path} {name}");
+        }
+        let answer = rig.post(&path, "{\"made_up\": 1}").await;
+        assert_eq!(answer.code(), "admin_request_invalid", "{path}");
     }
 }
