@@ -28,7 +28,7 @@ mod problem;
 mod serve;
 mod state;
 mod status;
-#[cfg(test)]
+#[cfg(all(test, feature = "sqlite"))]
 pub(crate) mod tests;
 
 pub(crate) use self::access::{Access, Exposed, Payload, Token, TokenError, refuse_exposed};

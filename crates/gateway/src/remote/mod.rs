@@ -8,7 +8,7 @@ mod health;
 mod keys;
 mod status;
 mod table;
-#[cfg(test)]
+#[cfg(all(test, feature = "sqlite"))]
 mod tests;
 mod text;
 
