@@ -6,6 +6,7 @@ use clap::error::ErrorKind;
 use clap::{Args, Parser, Subcommand};
 
 use crate::exit::{self, Exit};
+use crate::remote::args::RemoteCommand;
 
 /// Makes any HTTP API safe to retry.
 #[derive(Debug, Parser)]
@@ -27,10 +28,25 @@ pub(crate) enum Command {
         #[command(subcommand)]
         command: ConfigCommand,
     },
+    #[command(flatten)]
+    Remote(RemoteCommand),
     /// Look after stores: copy, check, migrate
     Store {
         #[command(subcommand)]
         command: StoreCommand,
+    },
+    /// Print a script that completes commands in a shell
+    Completions {
+        /// Which shell
+        shell: clap_complete::Shell,
+    },
+    /// Print the manual, for `man -l -`
+    Man,
+    /// Print the version, and the stores that this program was built with
+    Version {
+        /// Print JSON
+        #[arg(long)]
+        json: bool,
     },
 }
 

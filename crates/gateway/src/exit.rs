@@ -16,6 +16,8 @@ pub(crate) const UNREACHABLE: u8 = 4;
 pub(crate) const WARNINGS: u8 = 6;
 /// Refused because it would not be safe now.
 pub(crate) const REFUSED: u8 = 7;
+/// Whoever asks may not.
+pub(crate) const DENIED: u8 = 8;
 /// `EX_USAGE` of sysexits.h: the command line is wrong, and running it again will not help.
 pub(crate) const USAGE: u8 = 64;
 
@@ -61,6 +63,17 @@ impl Exit {
             cause = error.source();
         }
         Self { code, text }
+    }
+
+    /// What would be printed.
+    pub(crate) fn text(&self) -> &str {
+        &self.text
+    }
+
+    /// The number.
+    #[cfg(test)]
+    pub(crate) const fn code(&self) -> u8 {
+        self.code
     }
 
     /// Says it and gives the number.

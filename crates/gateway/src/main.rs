@@ -1,6 +1,8 @@
 //! The `oncekey` program. It looks after stores; the gateway itself is not built yet, and the
 //! program says so.
 
+mod about;
+mod admin;
 mod args;
 mod config;
 mod exit;
@@ -9,10 +11,12 @@ mod observe;
 mod overheard;
 mod plan;
 mod proxy;
+mod remote;
 mod route;
 mod run;
 mod stop;
 mod store;
+mod telemetry;
 mod upstream;
 
 use std::io::{self, Write};
@@ -35,6 +39,10 @@ fn main() -> ExitCode {
         Some(Command::Validate(args)) => config::validate(&args),
         Some(Command::Config { command }) => config::run_config(&command),
         Some(Command::Store { command }) => on_runtime(store::run(command)),
+        Some(Command::Remote(command)) => remote::run(command),
+        Some(Command::Completions { shell }) => about::completions(shell),
+        Some(Command::Man) => about::man(),
+        Some(Command::Version { json }) => about::version(json),
     };
     match ended {
         Ok(()) => ExitCode::SUCCESS,

@@ -32,8 +32,10 @@ fn the_version_is_one_line() {
 
 #[test]
 fn help_lists_every_command_and_option() {
-    let pages: [(&[&str], &[&str]); 5] = [
-        (&["--help"], &["Usage: oncekey", "store", "-h, --help", "-V, --version"]),
+    let pages: [(&[&str], &[&str]); 7] = [
+        (&["--help"], &["Usage: oncekey", "store", "status", "-h, --help", "-V, --version"]),
+        (&["keys", "-h"], &["list", "show", "resolve", "release", "expire", "erase"]),
+        (&["keys", "release", "-h"], &["<ID>", "--reason", "--confirm", "--admin", "--token-file"]),
         (&["store", "-h"], &["copy", "check", "migrate"]),
         (
             &["store", "copy", "--help"],
@@ -54,8 +56,11 @@ fn help_lists_every_command_and_option() {
 
 #[test]
 fn a_wrong_command_line_is_a_usage_error() {
-    let wrong: [&[&str]; 8] = [
+    let wrong: [&[&str]; 11] = [
         &["run"],
+        &["keys", "release", "0"],
+        &["health", "--live", "--ready"],
+        &["status", "--admin", "https://localhost"],
         &["--versoin"],
         &["--version=now"],
         &[""],
@@ -91,5 +96,38 @@ fn no_error_repeats_a_password() {
         assert!(!status.success(), "{arguments:?}");
         let said = text(stdout) + &text(stderr);
         assert!(!said.contains("hunter2"), "{arguments:?}: {said}");
+    }
+}
+
+/// Every shell gets a script that knows the commands, and `man` a page of each.
+#[test]
+fn shells_and_manuals_know_the_commands() {
+    for shell in ["bash", "fish", "zsh"] {
+        let Output { status, stdout, .. } = oncekey(&["completions", shell]);
+        assert!(status.success() && text(stdout).contains("status"), "{shell}");
+    }
+    let Output { status, stdout, .. } = oncekey(&["man"]);
+    let pages = text(stdout);
+    assert!(status.success() && pages.contains(".TH oncekey"), "{pages}");
+    assert!(
+        pages.contains("oncekey\\-keys\\-release") || pages.contains("keys-release"),
+        "{pages}"
+    );
+    let Output { status, stdout, .. } = oncekey(&["version", "--json"]);
+    let version: serde_json::Value = serde_json::from_slice(&stdout).expect("JSON");
+    assert!(status.success());
+    assert_eq!(version["version"], "0.1.0");
+}
+
+/// A gateway that is not there is said in one line that helps.
+#[test]
+fn a_gateway_that_is_not_there_is_named() {
+    for command in [&["status"][..], &["health"], &["drain"], &["keys", "list"]] {
+        let arguments = [command, &["--admin", "http://127.0.0.1:1"]].concat();
+        let Output { status, stdout, stderr } = oncekey(&arguments);
+        assert_eq!(status.code(), Some(1), "{command:?}");
+        assert!(stdout.is_empty());
+        let said = text(stderr);
+        assert!(said.contains("is it running? tried http://127.0.0.1:1"), "{said}");
     }
 }

@@ -26,8 +26,25 @@ fn options(text: &str) -> BTreeSet<String> {
 
 #[test]
 fn every_option_is_in_the_reference_and_no_other() {
-    let commands: [&[&str]; 5] =
-        [&[], &["store"], &["store", "copy"], &["store", "check"], &["store", "migrate"]];
+    let commands: [&[&str]; 17] = [
+        &[],
+        &["status"],
+        &["health"],
+        &["reload"],
+        &["drain"],
+        &["keys", "list"],
+        &["keys", "show"],
+        &["keys", "resolve"],
+        &["keys", "release"],
+        &["keys", "expire"],
+        &["keys", "erase"],
+        &["version"],
+        &["completions"],
+        &["store"],
+        &["store", "copy"],
+        &["store", "check"],
+        &["store", "migrate"],
+    ];
     let mut known: BTreeSet<String> =
         commands.iter().flat_map(|command| options(&help(command))).collect();
     let mut shown = options(&page());
@@ -40,7 +57,13 @@ fn every_option_is_in_the_reference_and_no_other() {
 
 #[test]
 fn every_variable_is_in_the_reference() {
-    let commands: [&[&str]; 3] = [&["store", "copy"], &["store", "check"], &["store", "migrate"]];
+    let commands: [&[&str]; 5] = [
+        &["status"],
+        &["keys", "list"],
+        &["store", "copy"],
+        &["store", "check"],
+        &["store", "migrate"],
+    ];
     for command in commands {
         let help = help(command);
         for variable in help.split("[env: ").skip(1) {

@@ -14,7 +14,7 @@ use oncekey_core::Timestamp;
 use serde::{Serialize, Serializer};
 
 mod code;
-mod moment;
+pub mod moment;
 mod refusals;
 
 pub use self::code::{Code, Executed, Retryable};

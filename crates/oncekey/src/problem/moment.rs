@@ -5,7 +5,8 @@
 use oncekey_core::Timestamp;
 
 /// RFC 3339 in UTC, to the second. Years beyond 0000–9999 cannot be written and are clamped.
-pub(super) fn rfc3339(moment: Timestamp) -> String {
+#[must_use]
+pub fn rfc3339(moment: Timestamp) -> String {
     const DAY: i64 = 86_400;
     /// The first second of the year 0 and the last one of 9999.
     const WRITABLE: (i64, i64) = (-62_167_219_200, 253_402_300_799);
@@ -28,9 +29,30 @@ pub(super) fn rfc3339(moment: Timestamp) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
 }
 
+/// RFC 3339 in UTC, to the millisecond: for logs, where a second holds a thousand lines.
+#[must_use]
+pub fn rfc3339_millis(moment: Timestamp) -> String {
+    let mut text = rfc3339(moment);
+    let millis = moment.micros().div_euclid(1_000).rem_euclid(1_000);
+    text.truncate(text.len() - 1);
+    text.push_str(&format!(".{millis:03}Z"));
+    text
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_millisecond_has_three_digits_also_before_1970() {
+        for (micros, expected) in [
+            (0, "1970-01-01T00:00:00.000Z"),
+            (1_786_788_251_007_999, "2026-08-15T10:04:11.007Z"),
+            (-1, "1969-12-31T23:59:59.999Z"),
+        ] {
+            assert_eq!(rfc3339_millis(Timestamp::from_micros(micros)), expected);
+        }
+    }
 
     #[test]
     fn moments_are_written_as_everybody_writes_them() {

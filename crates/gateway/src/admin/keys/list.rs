@@ -1,0 +1,137 @@
+//! Records, a page at a time.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::extract::State;
+use http::Uri;
+use oncekey::core::browse::{Browse as _, Cursor, Filter, Page, Summary};
+use oncekey::core::record::Text;
+use oncekey::core::{Key, Scope, StateKind, Store as _};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::super::page::{self, Answer};
+use super::super::problem::Problem;
+use super::super::state::Admin;
+use super::{from_hex, to_hex, view};
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ListQuery {
+    state: Option<String>,
+    route: Option<String>,
+    scope: Option<String>,
+    key: Option<String>,
+    older_than: Option<String>,
+    cursor: Option<String>,
+    limit: Option<usize>,
+}
+
+/// The longest text of a filter: longer than any scope that a store takes.
+const MAX_TEXT: usize = 4 * 1024;
+
+pub(in super::super) async fn list(State(admin): State<Arc<Admin>>, uri: Uri) -> Answer {
+    let query: ListQuery = page::query(&uri)?;
+    query.check()?;
+    let page = query.page()?;
+    let limit = page.bounded_limit();
+    let Some(key) = &query.key else {
+        let filter = query.filter()?;
+        let listing = admin.ask(admin.store.list(&filter, &page)).await?;
+        let next = listing.next.map(|Cursor(bytes)| to_hex(&bytes));
+        return answer(&listing.summaries, limit, next.as_deref());
+    };
+    let key = Key::new(key.as_bytes()).map_err(|error| Problem::invalid(error.to_string()))?;
+    let found = match query.scope()? {
+        // Both are known, so the id is: no store has to search, and encryption does not matter.
+        Some(scope) => {
+            let id = admin.engine.key_id(&scope, &key);
+            let record = admin.ask(admin.store.get(&id)).await?;
+            record.iter().map(Summary::from).collect()
+        }
+        None => admin.ask(admin.store.find(&Text::from(key.as_bytes()), limit)).await?,
+    };
+    answer(&found, limit, None)
+}
+
+fn answer(found: &[Summary], limit: usize, next: Option<&str>) -> Answer {
+    let records: Vec<Value> = found.iter().map(view::summary).collect();
+    page::json(&json!({ "records": records, "limit": limit, "next": next }))
+}
+
+impl ListQuery {
+    fn check(&self) -> Result<(), Problem> {
+        let texts = [&self.route, &self.scope, &self.key, &self.cursor];
+        if texts.into_iter().flatten().any(|text| text.len() > MAX_TEXT) {
+            return Err(Problem::invalid(format!("a filter has at most {MAX_TEXT} bytes")));
+        }
+        let others = self.state.is_some() || self.route.is_some() || self.older_than.is_some();
+        if self.key.is_some() && (others || self.cursor.is_some()) {
+            // Quietly leaving a condition out would show what was not asked for.
+            return Err(Problem::invalid("`key` goes together with `scope` and `limit` only"));
+        }
+        Ok(())
+    }
+
+    fn filter(&self) -> Result<Filter, Problem> {
+        Ok(Filter {
+            state: self.state.as_deref().map(state).transpose()?,
+            route: self.route.as_deref().map(Text::from),
+            scope: self.scope()?.map(|scope| Text::from(scope.as_bytes())),
+            older_than: self.older_than.as_deref().map(span).transpose()?,
+        })
+    }
+
+    /// The empty text is the scope that everybody shares.
+    fn scope(&self) -> Result<Option<Scope>, Problem> {
+        match self.scope.as_deref() {
+            None => Ok(None),
+            Some("") => Ok(Some(Scope::shared())),
+            Some(text) => {
+                Scope::new(text).map(Some).map_err(|error| Problem::invalid(error.to_string()))
+            }
+        }
+    }
+
+    fn page(&self) -> Result<Page, Problem> {
+        let wrong = || Problem::invalid("`cursor` is not the `next` of a page");
+        let after = self.cursor.as_deref().map(|text| {
+            from_hex(text).filter(|bytes| !bytes.is_empty()).map(Cursor).ok_or_else(wrong)
+        });
+        let limit = self.limit.unwrap_or(Page::default().limit);
+        Ok(Page { after: after.transpose()?, limit })
+    }
+}
+
+fn state(label: &str) -> Result<StateKind, Problem> {
+    let found = StateKind::ALL.into_iter().find(|kind| kind.label() == label);
+    found.ok_or_else(|| Problem::invalid("a state is running, done, unknown or parked"))
+}
+
+/// A span such as `90s`, `5m`, `12h` or `7d`.
+fn span(text: &str) -> Result<Duration, Problem> {
+    let units = [("s", 1), ("m", 60), ("h", 60 * 60), ("d", 24 * 60 * 60)];
+    let found = units.into_iter().find_map(|(unit, seconds)| {
+        let number = text.strip_suffix(unit)?;
+        let digits = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
+        digits.then(|| number.parse::<u64>().ok()?.checked_mul(seconds)).flatten()
+    });
+    let wrong = || Problem::invalid("a span of time is a number with s, m, h or d: 90s, 5m, 12h");
+    found.map(Duration::from_secs).ok_or_else(wrong)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spans_have_a_unit_and_an_end() {
+        assert_eq!(span("90s").unwrap().as_secs(), 90);
+        assert_eq!(span("5m").unwrap().as_secs(), 300);
+        assert_eq!(span("7d").unwrap().as_secs(), 604_800);
+        for wrong in ["", "5", "m", "-5m", "+5m", "5 m", "1e3s", "5m5s", "99999999999999999999d"] {
+            assert!(span(wrong).is_err(), "{wrong}");
+        }
+    }
+}

@@ -1,0 +1,171 @@
+//! One request to the admin API, and what came back.
+
+use std::error::Error;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{self, HeaderValue};
+use http::{Method, Request, Uri};
+use http_body_util::{BodyExt as _, Full, Limited};
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use serde_json::Value;
+use tokio::net::TcpStream;
+
+use super::args::Target;
+use super::text::plain;
+use crate::exit::{self, Exit};
+
+/// Knows where a gateway is and how to be let in.
+#[derive(Debug)]
+pub(super) struct Client {
+    authority: String,
+    port: u16,
+    token: Option<HeaderValue>,
+}
+
+/// What came back.
+#[derive(Debug)]
+pub(super) struct Reply {
+    pub(super) status: u16,
+    pub(super) body: Value,
+}
+
+/// The port of the admin listener, unless told otherwise.
+const DEFAULT_PORT: u16 = 8788;
+/// How long everything may take: more than the gateway gives its store.
+const WITHIN: Duration = Duration::from_secs(15);
+/// The largest answer: a page of a thousand records, or one answer as hexadecimal digits.
+const MAX_ANSWER: usize = 64 * 1024 * 1024;
+
+impl Client {
+    pub(super) fn new(target: &Target) -> Result<Self, Exit> {
+        let usage = |why: &str| Exit::new(exit::USAGE, &format!("--admin {why}"));
+        let uri: Uri = target.admin.parse().map_err(|_| usage("is not a URL"))?;
+        match uri.scheme_str() {
+            Some("http") => {}
+            // A tunnel or a proxy with TLS is the way to another machine.
+            _ => return Err(usage("must begin with http://: the admin API has no TLS of its own")),
+        }
+        let authority = uri.authority().ok_or_else(|| usage("has no host"))?;
+        if authority.as_str().contains('@') {
+            return Err(usage("must not hold a password: use --token-file"));
+        }
+        let port = authority.port_u16().unwrap_or(DEFAULT_PORT);
+        let authority = format!("{}:{port}", authority.host());
+        Ok(Self { authority, port, token: token(target)? })
+    }
+
+    pub(super) async fn get(&self, path: &str) -> Result<Reply, Exit> {
+        self.ask(Method::GET, path, Bytes::new()).await
+    }
+
+    pub(super) async fn post(&self, path: &str, body: &Value) -> Result<Reply, Exit> {
+        self.ask(Method::POST, path, Bytes::from(body.to_string())).await
+    }
+
+    async fn ask(&self, method: Method, path: &str, body: Bytes) -> Result<Reply, Exit> {
+        match tokio::time::timeout(WITHIN, self.talk(method, path, body)).await {
+            Ok(answered) => answered.map_err(|error| self.unreachable(&*error)),
+            Err(_) => {
+                let seconds = WITHIN.as_secs();
+                let message = format!("{} did not answer within {seconds} s", self.authority);
+                Err(Exit::new(exit::FAILURE, &message))
+            }
+        }
+    }
+
+    async fn talk(
+        &self,
+        method: Method,
+        path: &str,
+        body: Bytes,
+    ) -> Result<Reply, Box<dyn Error + Send + Sync>> {
+        let mut request = Request::builder().method(method).uri(path);
+        request = request.header(header::HOST, &self.authority);
+        if !body.is_empty() {
+            request = request.header(header::CONTENT_TYPE, "application/json");
+        }
+        if let Some(token) = &self.token {
+            request = request.header(header::AUTHORIZATION, token);
+        }
+        if let Some(actor) = actor() {
+            request = request.header(crate::admin::ACTOR, actor);
+        }
+        let request = request.body(Full::new(body))?;
+        // An address in brackets is looked up without them.
+        let host = self.authority.rsplit_once(':').map_or("", |(host, _)| host);
+        let stream = TcpStream::connect((host.trim_matches(['[', ']']), self.port)).await?;
+        let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+        // Ends with the sender. Its errors are those of the request.
+        tokio::spawn(async move { drop(connection.await) });
+        let response = sender.send_request(request).await?;
+        let status = response.status().as_u16();
+        let body = Limited::new(response.into_body(), MAX_ANSWER).collect().await?.to_bytes();
+        let body = serde_json::from_slice(&body)
+            .unwrap_or_else(|_| Value::String(String::from_utf8_lossy(&body).into_owned()));
+        Ok(Reply { status, body })
+    }
+
+    fn unreachable(&self, error: &(dyn Error + 'static)) -> Exit {
+        let message = format!(
+            "cannot ask the gateway: is it running? tried http://{}; another address is given \
+             with --admin or ONCEKEY_ADMIN",
+            self.authority
+        );
+        Exit::chain(exit::FAILURE, &message, Some(error))
+    }
+}
+
+impl Reply {
+    /// The document, or the words and the number for what went wrong.
+    pub(super) fn document(self) -> Result<Value, Exit> {
+        if (200..300).contains(&self.status) {
+            return Ok(self.body);
+        }
+        let code = match (self.status, self.code()) {
+            (_, "admin_reload_failed") => exit::INVALID,
+            (_, "admin_confirmation_required" | "admin_lease_alive" | "admin_state_conflict") => {
+                exit::REFUSED
+            }
+            (_, "admin_store_unavailable") => exit::UNREACHABLE,
+            (401 | 403, _) => exit::DENIED,
+            (400, _) => exit::USAGE,
+            _ => exit::FAILURE,
+        };
+        let detail = self.body["detail"].as_str().map(plain);
+        let detail = detail.unwrap_or_else(|| "this is no admin API of oncekey".to_owned());
+        Err(Exit::new(code, &format!("{detail} ({} {})", self.status, plain(self.code()))))
+    }
+
+    /// The code of a problem.
+    pub(super) fn code(&self) -> &str {
+        self.body["code"].as_str().unwrap_or_default()
+    }
+}
+
+/// The token, from a file or the environment. Never from the command line: everybody on the machine
+/// can read that.
+fn token(target: &Target) -> Result<Option<HeaderValue>, Exit> {
+    let text = match &target.token_file {
+        Some(path) => {
+            let text = std::fs::read_to_string(path);
+            Some(text.map_err(|error| {
+                let message = format!("cannot read {}", path.display());
+                Exit::chain(exit::USAGE, &message, Some(&error))
+            })?)
+        }
+        None => std::env::var("ONCEKEY_ADMIN_TOKEN").ok(),
+    };
+    let Some(text) = text else { return Ok(None) };
+    let mut value = HeaderValue::from_str(&format!("Bearer {}", text.trim()))
+        .map_err(|_| Exit::new(exit::USAGE, "the token has a character that cannot be sent"))?;
+    value.set_sensitive(true);
+    Ok(Some(value))
+}
+
+/// Who runs this, for the audit of the gateway, which does not take it for proven.
+fn actor() -> Option<HeaderValue> {
+    let name = std::env::var("USER").ok()?;
+    HeaderValue::from_str(&name).ok().filter(|name| name.to_str().is_ok())
+}

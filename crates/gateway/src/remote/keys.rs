@@ -1,0 +1,179 @@
+//! `oncekey keys`: records, and what became of them.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use super::args::{
+    DangerArgs, EraseArgs, KeysCommand, ListArgs, ResolveArgs, ResolvedAs, ShowArgs,
+};
+use super::client::Reply;
+use super::table::{pairs, table};
+use super::text::{plain, word};
+use super::{Client, shown};
+use crate::exit::{self, Exit};
+
+pub(super) async fn run(command: KeysCommand) -> Result<String, Exit> {
+    match command {
+        KeysCommand::List(args) => list(&args).await,
+        KeysCommand::Show(args) => show(&args).await,
+        KeysCommand::Resolve(args) => resolve(&args).await,
+        KeysCommand::Release(args) => danger("release", &args).await,
+        KeysCommand::Expire(args) => danger("expire", &args).await,
+        KeysCommand::Erase(args) => erase(&args).await,
+    }
+}
+
+async fn list(args: &ListArgs) -> Result<String, Exit> {
+    let limit = args.limit.to_string();
+    let filters = [
+        ("state", args.state.as_deref()),
+        ("route", args.route.as_deref()),
+        ("scope", args.scope.as_deref()),
+        ("key", args.key.as_deref()),
+        ("older_than", args.older_than.as_deref()),
+        ("cursor", args.cursor.as_deref()),
+        ("limit", Some(limit.as_str())),
+    ];
+    let filters = filters.into_iter().filter_map(|(name, value)| Some((name, value?)));
+    let query: Vec<String> =
+        filters.map(|(name, value)| format!("{name}={}", escaped(value))).collect();
+    let path = format!("/api/v1/keys?{}", query.join("&"));
+    let page = Client::new(&args.target)?.get(&path).await?.document()?;
+    Ok(shown(args.json, &page, || {
+        let records = page["records"].as_array().into_iter().flatten();
+        let names = ["state", "class", "status", "created", "route", "id"];
+        let rows: Vec<Vec<String>> =
+            records.map(|record| names.map(|name| word(&record[name])).to_vec()).collect();
+        if rows.is_empty() {
+            return "no such record\n".to_owned();
+        }
+        let more = match page["next"].as_str() {
+            Some(next) => format!("more: --cursor {}\n", plain(next)),
+            None => String::new(),
+        };
+        table(&names, &rows) + &more
+    }))
+}
+
+async fn show(args: &ShowArgs) -> Result<String, Exit> {
+    let query = if args.payload { "?show=payload" } else { "" };
+    let path = format!("{}{query}", path(&args.id, "")?);
+    let record = Client::new(&args.target)?.get(&path).await?.document()?;
+    Ok(shown(args.json, &record, || words(&record)))
+}
+
+async fn resolve(args: &ResolveArgs) -> Result<String, Exit> {
+    let outcome = match args.outcome {
+        ResolvedAs::Succeeded => "succeeded",
+        ResolvedAs::Failed => "failed",
+        ResolvedAs::NotExecuted => "not_executed",
+    };
+    let mut body = json!({ "reason": args.reason, "outcome": outcome });
+    if let Some(status) = args.status {
+        let headers = args.header.iter().map(|line| header(line)).collect::<Result<Vec<_>, _>>()?;
+        let text = args.body.as_deref().map(read).transpose()?.unwrap_or_default();
+        body["answer"] = json!({ "status": status, "headers": headers, "body": text });
+    }
+    if let Some(confirm) = &args.confirm {
+        body["confirm"] = json!(confirm);
+    }
+    let reply = Client::new(&args.target)?.post(&path(&args.id, "/resolve")?, &body).await?;
+    settled(&args.id, reply)
+}
+
+async fn danger(verb: &str, args: &DangerArgs) -> Result<String, Exit> {
+    let mut body = json!({ "reason": args.reason });
+    if let Some(confirm) = &args.confirm {
+        body["confirm"] = json!(confirm);
+    }
+    let path = path(&args.id, &format!("/{verb}"))?;
+    let reply = Client::new(&args.target)?.post(&path, &body).await?;
+    settled(&args.id, reply)
+}
+
+async fn erase(args: &EraseArgs) -> Result<String, Exit> {
+    let path = path(&args.id, "/erase")?;
+    let body = json!({ "reason": args.reason });
+    let erased = Client::new(&args.target)?.post(&path, &body).await?.document()?;
+    Ok(match erased["erased"].as_str() {
+        Some("blank") => "erased\n".to_owned(),
+        _ => "erased, but its work has not ended: erase it again when it has\n".to_owned(),
+    })
+}
+
+/// What came of a change. One that needs to be confirmed shows the record and how to.
+fn settled(id: &str, reply: Reply) -> Result<String, Exit> {
+    if reply.code() == "admin_confirmation_required" {
+        let digits = id.get(..8).unwrap_or(id).to_ascii_lowercase();
+        let text = format!(
+            "{}nothing was done: after this the work may run again. If you are sure, add --confirm {digits}\n",
+            words(&reply.body["record"])
+        );
+        return Err(Exit::verbatim(exit::REFUSED, text));
+    }
+    let settled = reply.document()?;
+    let expired = settled["expired"] == true;
+    Ok(format!("{}\n", if expired { "expired".to_owned() } else { word(&settled["state"]) }))
+}
+
+/// A record, one member a line.
+fn words(record: &Value) -> String {
+    let members = record.as_object().into_iter().flatten();
+    let rows: Vec<(&str, String)> =
+        members.map(|(name, value)| (name.as_str(), word(value))).collect();
+    pairs(&rows)
+}
+
+/// The path of a record. Only what an id is made of: anything else would be another path.
+fn path(id: &str, verb: &str) -> Result<String, Exit> {
+    if id.len() == 64 && id.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        Ok(format!("/api/v1/keys/{id}{verb}"))
+    } else {
+        let message = "a key id has 64 hexadecimal digits: oncekey keys list shows them";
+        Err(Exit::new(exit::USAGE, message))
+    }
+}
+
+fn header(line: &str) -> Result<[&str; 2], Exit> {
+    let (name, value) = line
+        .split_once(':')
+        .ok_or_else(|| Exit::new(exit::USAGE, "a header line is written as `name: value`"))?;
+    Ok([name.trim(), value.trim()])
+}
+
+fn read(path: &Path) -> Result<String, Exit> {
+    std::fs::read_to_string(path).map_err(|error| {
+        let message = format!("cannot read {}", path.display());
+        Exit::chain(exit::USAGE, &message, Some(&error))
+    })
+}
+
+/// A value of a query: whatever is not plainly harmless is a code.
+fn escaped(text: &str) -> String {
+    let letter = |byte: u8| match byte {
+        b'0'..=b'9' | b'A'..=b'Z' | b'a'..=b'z' | b'-' | b'.' | b'_' | b'~' => {
+            char::from(byte).to_string()
+        }
+        byte => format!("%{byte:02X}"),
+    };
+    text.bytes().map(letter).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_filter_stays_one_value() {
+        assert_eq!(escaped("a b&c=é%"), "a%20b%26c%3D%C3%A9%25");
+    }
+
+    #[test]
+    fn an_id_cannot_be_another_path() {
+        assert!(path(&"a".repeat(64), "/erase").is_ok());
+        for wrong in ["", "../drain", &"z".repeat(64), &format!("{}/", "a".repeat(63))] {
+            assert!(path(wrong, "").is_err(), "{wrong}");
+        }
+    }
+}

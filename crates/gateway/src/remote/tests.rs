@@ -1,0 +1,160 @@
+//! The commands against a real admin listener.
+
+use super::args::{
+    DangerArgs, DrainArgs, EraseArgs, HealthArgs, KeysCommand, ListArgs, ReloadArgs, ResolveArgs,
+    ResolvedAs, ShowArgs, StatusArgs, Target,
+};
+use super::{control, health, keys, status};
+use crate::admin::tests::rig::{Plan, Rig, TOKEN};
+use crate::exit::Exit;
+
+fn target(rig: &Rig) -> Target {
+    Target { admin: format!("http://{}", rig.address), token_file: None }
+}
+
+fn list(rig: &Rig) -> ListArgs {
+    ListArgs {
+        target: target(rig),
+        state: None,
+        route: None,
+        scope: None,
+        key: None,
+        older_than: None,
+        limit: 50,
+        cursor: None,
+        json: false,
+    }
+}
+
+fn said(exit: Result<String, Exit>) -> (u8, String) {
+    let exit = exit.expect_err("it did not work");
+    (exit.code(), exit.text().to_owned())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_status_is_one_screen() {
+    let rig = Rig::new().await;
+    rig.unknown("order-1").await;
+    let mut args = StatusArgs { target: target(&rig), json: false, watch: false };
+    let screen = status::ask(&args).await.unwrap();
+    assert!(screen.starts_with("oncekey 0.1.0 · node-1 · up "), "{screen}");
+    for part in ["SQLite", "1  → oncekey keys list --state unknown", "1 observe, 1 required"] {
+        assert!(screen.contains(part), "{part} in:\n{screen}");
+    }
+    args.json = true;
+    let document: serde_json::Value =
+        serde_json::from_str(&status::ask(&args).await.unwrap()).unwrap();
+    assert_eq!(document["instance"], "node-1");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn probes_get_a_word_or_a_one() {
+    let rig = Rig::new().await;
+    let mut args = HealthArgs { target: target(&rig), live: false, ready: false };
+    assert_eq!(health::ask(&args).await.unwrap(), "ready\n");
+    let drain = DrainArgs { target: target(&rig), reason: None, json: false };
+    assert_eq!(control::drain(&drain).await.unwrap(), "draining: 0 in flight\n");
+    assert_eq!(said(health::ask(&args).await), (1, "not ready; drain: draining\n".to_owned()));
+    args.live = true;
+    assert_eq!(health::ask(&args).await.unwrap(), "live\n");
+    args.target.admin = "http://127.0.0.1:1".to_owned();
+    let (code, text) = said(health::ask(&args).await);
+    assert_eq!(code, 1);
+    assert!(text.contains("is it running? tried http://127.0.0.1:1"), "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reload_says_what_changed() {
+    let rig = Rig::new().await;
+    let mut args = ReloadArgs { target: target(&rig), dry_run: true, reason: None, json: false };
+    let dry = control::reload(&args).await.unwrap();
+    assert_eq!(dry, "would change:\n  create-charge: observe → required\n");
+    args.dry_run = false;
+    rig.gateway.bad_config.store(true, std::sync::atomic::Ordering::SeqCst);
+    let (code, text) = said(control::reload(&args).await);
+    assert_eq!(code, 3);
+    assert!(text.contains("oncekey.toml:3:1"), "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn records_are_listed_and_shown() {
+    let rig = Rig::new().await;
+    let id = rig.done("order-1").await.to_string();
+    rig.unknown("order 2&x=y").await;
+    let all = keys::run(KeysCommand::List(list(&rig))).await.unwrap();
+    assert!(all.starts_with("STATE"), "{all}");
+    assert_eq!(all.lines().count(), 3);
+    let one = ListArgs { key: Some("order-1".into()), ..list(&rig) };
+    let one = keys::run(KeysCommand::List(one)).await.unwrap();
+    assert!(one.contains(&id) && one.lines().count() == 2, "{one}");
+    let odd = ListArgs { key: Some("order 2&x=y".into()), ..list(&rig) };
+    assert_eq!(keys::run(KeysCommand::List(odd)).await.unwrap().lines().count(), 2);
+    let page = ListArgs { limit: 1, ..list(&rig) };
+    let page = keys::run(KeysCommand::List(page)).await.unwrap();
+    assert!(page.contains("more: --cursor "), "{page}");
+    let show = |payload| {
+        let (id, target) = (id.clone(), target(&rig));
+        KeysCommand::Show(ShowArgs { id, target, payload, json: false })
+    };
+    assert!(!keys::run(show(false)).await.unwrap().contains("order-1"));
+    assert!(keys::run(show(true)).await.unwrap().contains("order-1"));
+    let wrong = ListArgs { state: Some("lost".into()), ..list(&rig) };
+    assert_eq!(said(keys::run(KeysCommand::List(wrong)).await).0, 64);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_dangerous_has_to_be_said_twice() {
+    let rig = Rig::new().await;
+    let id = rig.unknown("order-1").await.to_string();
+    let release = |confirm: Option<&str>| {
+        let (reason, confirm) = ("ticket 1".to_owned(), confirm.map(str::to_owned));
+        KeysCommand::Release(DangerArgs { id: id.clone(), target: target(&rig), reason, confirm })
+    };
+    let (code, text) = said(keys::run(release(None)).await);
+    assert_eq!(code, 7);
+    assert!(text.contains("class") && text.contains(&format!("--confirm {}", &id[..8])), "{text}");
+    assert_eq!(keys::run(release(Some(&id[..8]))).await.unwrap(), "free\n");
+    assert_eq!(said(keys::run(release(Some(&id[..8]))).await).0, 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lost_answer_is_written_down_and_erased() {
+    let rig = Rig::new().await;
+    let id = rig.unknown("order-1").await.to_string();
+    let body = rig.folder.path().join("charge.json");
+    std::fs::write(&body, "{\"id\":\"ch_1\"}").unwrap();
+    let resolve = ResolveArgs {
+        id: id.clone(),
+        target: target(&rig),
+        outcome: ResolvedAs::Succeeded,
+        reason: "in the ledger".into(),
+        status: Some(201),
+        header: vec!["content-type: application/json".into()],
+        body: Some(body),
+        confirm: None,
+    };
+    assert_eq!(keys::run(KeysCommand::Resolve(resolve)).await.unwrap(), "done\n");
+    let erase = EraseArgs { id: id.clone(), target: target(&rig), reason: "gdpr".into() };
+    assert_eq!(keys::run(KeysCommand::Erase(erase)).await.unwrap(), "erased\n");
+    let (target, confirm) = (target(&rig), Some(id[..8].to_owned()));
+    let expire = DangerArgs { id, target, reason: "test".into(), confirm };
+    assert_eq!(keys::run(KeysCommand::Expire(expire)).await.unwrap(), "expired\n");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_comes_from_a_file_and_a_wrong_one_is_denied() {
+    let rig = Rig::with(Plan { token: Some(TOKEN), ..Plan::default() }).await;
+    let path = rig.folder.path().join("token");
+    std::fs::write(&path, format!("{TOKEN}\n")).unwrap();
+    let mut args = StatusArgs { target: target(&rig), json: false, watch: false };
+    assert_eq!(said(status::ask(&args).await).0, 8);
+    args.target.token_file = Some(path);
+    assert!(status::ask(&args).await.unwrap().starts_with("oncekey"));
+    args.target.token_file = Some("/no/such/file".into());
+    assert_eq!(said(status::ask(&args).await).0, 64);
+    for url in ["https://127.0.0.1:1", "127.0.0.1:1", "http://me:secret@localhost", "x y"] {
+        args.target = Target { admin: url.into(), token_file: None };
+        let (code, text) = said(status::ask(&args).await);
+        assert!(code == 64 && !text.contains("secret"), "{url}: {text}");
+    }
+}

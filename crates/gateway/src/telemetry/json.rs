@@ -1,0 +1,285 @@
+//! One JSON document for each log line, with names that stay the same.
+//!
+//! The JSON of tracing-subscriber nests fields and spans, and names them its own way. Here a line
+//! is flat: what is known about the request stands beside what happened, under the names of
+//! `docs/reference/logs.md`, so that a query needs no knowledge of our spans.
+
+use std::fmt;
+use std::io::{self, Write};
+
+use oncekey::clock::SystemClock;
+use oncekey::core::Clock as _;
+use oncekey::problem::moment::rfc3339_millis;
+use serde_json::Value;
+use tracing::field::{Field, Visit};
+use tracing::span::{Attributes, Id, Record};
+use tracing::{Event, Subscriber};
+use tracing_subscriber::Layer;
+use tracing_subscriber::layer::Context;
+use tracing_subscriber::registry::LookupSpan;
+
+/// A layer that writes JSON lines to what `open` gives.
+///
+/// A line is written as a whole or, if the writer is gone, not at all: a log that cannot be written
+/// must not stop a payment.
+pub(super) struct JsonLines<O> {
+    instance: String,
+    open: O,
+}
+
+/// The longest text of a field. An error of a database can fill a screen; a log line should not.
+const MAX_TEXT: usize = 2_048;
+
+/// The layer's span says `idempotency.route`; a line is about nothing else, so it says `route`.
+const PREFIX: &str = "idempotency.";
+
+/// What a span brought, in the order in which it came.
+#[derive(Default)]
+struct Fields(Vec<(String, Value)>);
+
+impl<O> JsonLines<O> {
+    pub(super) fn new(instance: &str, open: O) -> Self {
+        Self { instance: instance.to_owned(), open }
+    }
+}
+
+impl<O, W, S> Layer<S> for JsonLines<O>
+where
+    O: Fn() -> W + 'static,
+    W: Write,
+    S: Subscriber + for<'s> LookupSpan<'s>,
+{
+    fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, context: Context<'_, S>) {
+        let Some(span) = context.span(id) else { return };
+        let mut fields = Fields::default();
+        attributes.record(&mut fields);
+        span.extensions_mut().insert(fields);
+    }
+
+    fn on_record(&self, id: &Id, record: &Record<'_>, context: Context<'_, S>) {
+        let Some(span) = context.span(id) else { return };
+        if let Some(fields) = span.extensions_mut().get_mut::<Fields>() {
+            record.record(fields);
+        }
+    }
+
+    fn on_event(&self, event: &Event<'_>, context: Context<'_, S>) {
+        let mut fields = Fields::default();
+        for span in context.event_scope(event).into_iter().flat_map(|scope| scope.from_root()) {
+            if let Some(known) = span.extensions().get::<Fields>() {
+                for (name, value) in &known.0 {
+                    fields.set(name, value.clone());
+                }
+            }
+        }
+        // The event knows better than the spans around it.
+        event.record(&mut fields);
+        let metadata = event.metadata();
+        let about = [
+            ("ts", rfc3339_millis(SystemClock.now())),
+            ("level", metadata.level().as_str().to_ascii_lowercase()),
+            ("msg", fields.take_message()),
+            ("instance", self.instance.clone()),
+            ("target", metadata.target().to_owned()),
+        ];
+        let about = about.map(|(name, text)| (name.to_owned(), Value::String(text)));
+        // Nobody reads a log that cannot be written.
+        drop(write_line((self.open)(), about.into_iter().chain(fields.0)));
+    }
+}
+
+/// Writes members in their order. `serde_json`'s own map would sort them, and people read `ts` and
+/// `msg` first.
+fn write_line(
+    mut out: impl Write,
+    members: impl Iterator<Item = (String, Value)>,
+) -> io::Result<()> {
+    let mut line = Vec::with_capacity(512);
+    let mut before = b'{';
+    for (name, value) in members {
+        line.push(before);
+        serde_json::to_writer(&mut line, &name)?;
+        line.push(b':');
+        serde_json::to_writer(&mut line, &value)?;
+        before = b',';
+    }
+    line.extend_from_slice(b"}\n");
+    out.write_all(&line)
+}
+
+impl Fields {
+    fn set(&mut self, name: &str, value: Value) {
+        match self.0.iter_mut().find(|(known, _)| known == name) {
+            Some((_, known)) => *known = value,
+            None => self.0.push((name.to_owned(), value)),
+        }
+    }
+
+    fn take_message(&mut self) -> String {
+        let at = self.0.iter().position(|(name, _)| name == "message");
+        match at.map(|at| self.0.remove(at).1) {
+            Some(Value::String(text)) => text,
+            Some(other) => other.to_string(),
+            None => String::new(),
+        }
+    }
+
+    fn record(&mut self, field: &Field, value: impl Into<Value>) {
+        let name = field.name();
+        // Nothing that a program logs may pass for what we say about the line itself.
+        let name = match name.strip_prefix(PREFIX).unwrap_or(name) {
+            own @ ("ts" | "level" | "msg" | "instance" | "target") => &format!("field.{own}"),
+            name => name,
+        };
+        self.set(name, value.into());
+    }
+}
+
+impl Visit for Fields {
+    fn record_f64(&mut self, field: &Field, value: f64) {
+        self.record(field, value);
+    }
+
+    fn record_i64(&mut self, field: &Field, value: i64) {
+        self.record(field, value);
+    }
+
+    fn record_u64(&mut self, field: &Field, value: u64) {
+        self.record(field, value);
+    }
+
+    fn record_bool(&mut self, field: &Field, value: bool) {
+        self.record(field, value);
+    }
+
+    fn record_str(&mut self, field: &Field, value: &str) {
+        self.record(field, bounded(value));
+    }
+
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        self.record(field, bounded(&format!("{value:?}")));
+    }
+}
+
+fn bounded(text: &str) -> String {
+    match text.char_indices().nth(MAX_TEXT) {
+        Some((at, _)) => format!("{}…", &text[..at]),
+        None => text.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use tracing_subscriber::layer::SubscriberExt as _;
+
+    use super::*;
+
+    #[derive(Clone, Default)]
+    struct Paper(Arc<Mutex<Vec<u8>>>);
+
+    impl Write for Paper {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn read(line: &str) -> Value {
+        serde_json::from_str(line).expect("a JSON document")
+    }
+
+    fn logged(say: impl FnOnce()) -> String {
+        let paper = Paper::default();
+        let out = paper.clone();
+        let layer = JsonLines::new("node-1", move || out.clone());
+        tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), say);
+        let bytes = paper.0.lock().unwrap().clone();
+        String::from_utf8(bytes).unwrap()
+    }
+
+    #[test]
+    fn a_line_begins_with_when_how_bad_and_what() {
+        let line = logged(|| tracing::warn!(fence = 7, "claim lost"));
+        assert!(line.starts_with("{\"ts\":\"20"), "{line}");
+        assert!(
+            line.contains("Z\",\"level\":\"warn\",\"msg\":\"claim lost\",\"instance\":\"node-1\"")
+        );
+        assert_eq!(line.matches('\n').count(), 1);
+        assert_eq!(read(&line)["fence"], 7);
+    }
+
+    #[test]
+    fn what_the_span_of_a_request_knows_stands_in_every_line_about_it() {
+        let line = logged(|| {
+            let span = tracing::info_span!(
+                "idempotency",
+                idempotency.route = "create-charge",
+                idempotency.outcome = tracing::field::Empty,
+                http.request.method = "POST",
+            );
+            span.record("idempotency.outcome", "coalesced");
+            span.in_scope(|| {
+                tracing::info!(duration_ms = 1.5, replayed = true, "duplicate stopped")
+            });
+        });
+        let line = read(&line);
+        assert_eq!(line["route"], "create-charge");
+        assert_eq!(line["outcome"], "coalesced");
+        assert_eq!(line["http.request.method"], "POST");
+        assert_eq!(line["duration_ms"], 1.5);
+        assert_eq!(line["replayed"], true);
+    }
+
+    /// A line break or a quote in a text cannot forge a second line or another member.
+    #[test]
+    fn nothing_that_is_logged_can_forge_a_line() {
+        let line = logged(|| {
+            tracing::info!(error = "x\"}\n{\"level\":\"error\"", level = "fatal", "a\nb\u{1b}[2J");
+        });
+        assert_eq!(line.matches('\n').count(), 1, "{line}");
+        assert!(!line.contains('\u{1b}'), "{line}");
+        let line = read(&line);
+        assert_eq!(line["level"], "info");
+        assert_eq!(line["field.level"], "fatal");
+        assert_eq!(line["msg"], "a\nb\u{1b}[2J");
+    }
+
+    #[test]
+    fn a_long_text_is_cut() {
+        let line = logged(|| tracing::info!(error = "é".repeat(10_000), "x"));
+        assert_eq!(read(&line)["error"].as_str().unwrap().chars().count(), MAX_TEXT + 1);
+    }
+
+    /// The names in the first column of the table after a heading.
+    fn listed(heading: &str) -> Vec<String> {
+        let page = include_str!("../../../../docs/reference/logs.md");
+        let (_, rest) = page.split_once(&format!("\n## {heading}\n")).expect(heading);
+        let rows = rest.lines().skip_while(|line| !line.starts_with("| `"));
+        rows.take_while(|line| line.starts_with("| `"))
+            .filter_map(|line| line.trim_matches('|').split(" | ").next())
+            .flat_map(|cell| cell.split('`').skip(1).step_by(2))
+            .map(str::to_owned)
+            .collect()
+    }
+
+    #[test]
+    fn the_reference_lists_the_members_of_a_line() {
+        let line = logged(|| tracing::info!("x"));
+        let names: Vec<&str> = line.split('"').skip(1).step_by(4).collect();
+        assert_eq!(listed("Members of every line"), names);
+        let visit = include_str!("../../../oncekey/src/layer/visit.rs");
+        let (_, span) = visit.split_once("info_span!(").expect("a span");
+        let (span, _) = span.split_once(");").expect("the end of the span");
+        let known = listed("Members about a request");
+        for field in span.lines().filter_map(|line| line.trim().split_once(" = ")) {
+            let name = field.0.strip_prefix(PREFIX).expect("our prefix").to_owned();
+            assert!(known.contains(&name), "{name}");
+        }
+    }
+}
