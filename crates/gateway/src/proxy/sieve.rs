@@ -20,7 +20,7 @@ mod lines;
 mod names;
 mod request;
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;
 mod violation;
 
 use self::chunks::Chunks;
@@ -220,7 +220,9 @@ impl Sieve {
         // The first byte of a head can be its last one.
         let place = match self.place() {
             Place::Between => Place::Head,
-            place @ (Place::Head | Place::Body | Place::Waiting | Place::Last | Place::Open) => place,
+            place @ (Place::Head | Place::Body | Place::Waiting | Place::Last | Place::Open) => {
+                place
+            }
         };
         self.state = State::Refused { violation, place };
     }

@@ -162,11 +162,8 @@ impl<IO: AsyncRead + Unpin> AsyncRead for Strict<IO> {
             if matches!(place, Place::Waiting | Place::Last) && !this.held.is_empty() {
                 return Poll::Pending;
             }
-            let polled = if this.held.is_empty() {
-                this.poll_direct(cx, buf)
-            } else {
-                this.poll_behind(cx)
-            };
+            let polled =
+                if this.held.is_empty() { this.poll_direct(cx, buf) } else { this.poll_behind(cx) };
             match polled {
                 Poll::Ready(Ok(0)) => return Poll::Ready(Ok(())),
                 Poll::Ready(Ok(_)) => {}

@@ -57,8 +57,17 @@ const SIZES: &[(&str, &str)] = &[
 
 /// What may stand before a chunk of five bytes.
 const FINE_SIZES: &[&str] = &[
-    "5", "05", "0000000000000005", "5;a", "5;a;b", "5;a=b", "5;a=\"b c\"", "5;a=\"\\\"\\\\\"",
-    "5;a=\";\t=\"", "5;a=\"\u{e9}\"", "5;!#$%&'*+-.^_`|~=1",
+    "5",
+    "05",
+    "0000000000000005",
+    "5;a",
+    "5;a;b",
+    "5;a=b",
+    "5;a=\"b c\"",
+    "5;a=\"\\\"\\\\\"",
+    "5;a=\";\t=\"",
+    "5;a=\"\u{e9}\"",
+    "5;!#$%&'*+-.^_`|~=1",
 ];
 
 /// What may stand where a CRLF has to stand behind five bytes of data.
@@ -100,7 +109,11 @@ pub(super) fn fill(table: &mut Table) {
     table.fine("upper case", chunked("A\r\n0123456789\r\n0\r\n\r\n"), "0123456789");
     table.fine("lower case", chunked("a\r\n0123456789\r\n0\r\n\r\n"), "0123456789");
     table.fine("lines in data", chunked("4\r\n\r\n\r\n\r\n0\r\n\r\n"), "\r\n\r\n");
-    table.fine("many small ones", chunked("1\r\nx\r\n".repeat(1_000) + "0\r\n\r\n"), "x".repeat(1_000));
+    table.fine(
+        "many small ones",
+        chunked("1\r\nx\r\n".repeat(1_000) + "0\r\n\r\n"),
+        "x".repeat(1_000),
+    );
     trailers(table);
 }
 
@@ -116,15 +129,38 @@ fn places(size: &str, end: &str) -> [(&'static str, String, &'static str); 3] {
 
 fn trailers(table: &mut Table) {
     let body = |trailers: &str| chunked(format!("5\r\nhello\r\n0\r\n{trailers}\r\n"));
-    for trailer in ["X-Sum: 1\r\n", "X-Sum:\r\n", "Digest: a\r\nServer-Timing: b\r\n", "x_sum: 1\r\n"] {
+    for trailer in
+        ["X-Sum: 1\r\n", "X-Sum:\r\n", "Digest: a\r\nServer-Timing: b\r\n", "x_sum: 1\r\n"]
+    {
         table.fine(&format!("trailers {trailer}"), body(trailer), "hello");
     }
     for name in [
-        "Content-Length", "Transfer-Encoding", "Host", "Authorization", "Cookie", "Idempotency-Key",
-        "idempotency_key", "X-Idempotency-Key", "Connection", "TE", "Trailer", "Upgrade", "Expect",
-        "Content-Type", "Content-Encoding", "Content-Range", "Forwarded", "X-Forwarded-For",
-        "x_forwarded_proto", "Proxy-Authorization", "Cache-Control", "Max-Forwards", "Range",
-        "CONTENT_LENGTH", "X-Api-Key", "Keep-Alive",
+        "Content-Length",
+        "Transfer-Encoding",
+        "Host",
+        "Authorization",
+        "Cookie",
+        "Idempotency-Key",
+        "idempotency_key",
+        "X-Idempotency-Key",
+        "Connection",
+        "TE",
+        "Trailer",
+        "Upgrade",
+        "Expect",
+        "Content-Type",
+        "Content-Encoding",
+        "Content-Range",
+        "Forwarded",
+        "X-Forwarded-For",
+        "x_forwarded_proto",
+        "Proxy-Authorization",
+        "Cache-Control",
+        "Max-Forwards",
+        "Range",
+        "CONTENT_LENGTH",
+        "X-Api-Key",
+        "Keep-Alive",
     ] {
         for before in ["", "X-Sum: 1\r\n"] {
             let trailers = format!("{before}{name}: 5\r\n");

@@ -4,8 +4,8 @@ use super::Table;
 
 /// One of each kind.
 const BYTES: &[u8] = &[
-    0x00, 0x01, 0x07, 0x08, b'\t', 0x0b, 0x0c, b'\r', 0x0e, 0x1b, 0x1f, b' ', 0x7f, 0x80, 0x85, 0xa0,
-    0xff,
+    0x00, 0x01, 0x07, 0x08, b'\t', 0x0b, 0x0c, b'\r', 0x0e, 0x1b, 0x1f, b' ', 0x7f, 0x80, 0x85,
+    0xa0, 0xff,
 ];
 
 /// A part of a request, and what is wrong if an odd byte stands there.
@@ -27,13 +27,17 @@ const PARTS: &[Part] = &[
         name: "target",
         before: "POST /a",
         behind: "b HTTP/1.1\r\nHost: a\r\n\r\n",
-        by: |byte| Some(lone_cr_or(byte, if byte == b' ' { "request_line" } else { "target_byte" })),
+        by: |byte| {
+            Some(lone_cr_or(byte, if byte == b' ' { "request_line" } else { "target_byte" }))
+        },
     },
     Part {
         name: "query",
         before: "POST /?a",
         behind: "b HTTP/1.1\r\nHost: a\r\n\r\n",
-        by: |byte| Some(lone_cr_or(byte, if byte == b' ' { "request_line" } else { "target_byte" })),
+        by: |byte| {
+            Some(lone_cr_or(byte, if byte == b' ' { "request_line" } else { "target_byte" }))
+        },
     },
     Part {
         name: "version",

@@ -11,7 +11,10 @@ fn bad_ones() -> Vec<(&'static str, Vec<u8>)> {
         ("method", b"\x16\x03\x01\x02\x00".to_vec()),
         ("host_missing", bare("GET / HTTP/1.1", "")),
         ("length_repeated", post("Content-Length: 1\r\nContent-Length: 1\r\n", "x")),
-        ("length_and_coding", post("Content-Length: 5\r\nTransfer-Encoding: chunked\r\n", "0\r\n\r\n")),
+        (
+            "length_and_coding",
+            post("Content-Length: 5\r\nTransfer-Encoding: chunked\r\n", "0\r\n\r\n"),
+        ),
         ("coding_unknown", post("Transfer-Encoding: gzip\r\n", "")),
         ("chunk_end", chunked("1\r\nxy\r\n0\r\n\r\n")),
         ("trailer_name", chunked("0\r\nContent-Length: 5\r\n\r\n")),

@@ -6,11 +6,42 @@ const HOST: &str = "Host: a.example\r\n";
 
 pub(super) fn fill(table: &mut Table) {
     for target in [
-        "/", "//", "//a.example/", "/./", "/../", "/%2F", "/%2e%2e/", "/%00", "/;a=b", "/a;b/c", "/?",
-        "/??", "/?a=1&a=2", "/?b&a", "/?a=+&b=%20", "/?=1", "/?a=http://b/", "/a:b@c", "/%", "/%zz",
-        "/a|b", "/?a={b}", "/?a[]=1", "/~a", "/'", "/*", "/a,b", "/!$&()+=", "/HTTP/1.1",
-        "http://a.example/", "http://a.example", "http://a.example?x", "HTTP://A.EXAMPLE/",
-        "https://a.example/x?y", "http://a.example//b/",
+        "/",
+        "//",
+        "//a.example/",
+        "/./",
+        "/../",
+        "/%2F",
+        "/%2e%2e/",
+        "/%00",
+        "/;a=b",
+        "/a;b/c",
+        "/?",
+        "/??",
+        "/?a=1&a=2",
+        "/?b&a",
+        "/?a=+&b=%20",
+        "/?=1",
+        "/?a=http://b/",
+        "/a:b@c",
+        "/%",
+        "/%zz",
+        "/a|b",
+        "/?`",
+        "/?a={b}",
+        "/?a[]=1",
+        "/~a",
+        "/'",
+        "/*",
+        "/a,b",
+        "/!$&()+=",
+        "/HTTP/1.1",
+        "http://a.example/",
+        "http://a.example",
+        "http://a.example?x",
+        "HTTP://A.EXAMPLE/",
+        "https://a.example/x?y",
+        "http://a.example//b/",
     ] {
         let request = bare(&format!("GET {target} HTTP/1.1"), HOST);
         table.fine(&format!("GET {target}"), request, "");
@@ -20,16 +51,39 @@ pub(super) fn fill(table: &mut Table) {
         table.fine(&format!("OPTIONS {target}"), request, "");
     }
     for line in [
-        "GET *", "POST *", "OPTIONS **", "GET a.example:80", "GET a.example", "GET ?a", "GET .",
-        "GET ..", "GET a/b", "GET ftp://a.example/", "GET http:/a.example/", "GET http:a.example",
-        "GET http//a.example", "GET ws://a.example/", "GET javascript:1", "GET %2F",
-        "CONNECT /", "CONNECT *", "CONNECT a.example", "CONNECT a.example:", "CONNECT a.example:0",
-        "CONNECT http://a.example:80/", "CONNECT u@a.example:80", "CONNECT a.example:80/",
-        "CONNECT :80", "CONNECT a.example:65536", "CONNECT a.example:80:80",
+        "GET *",
+        "POST *",
+        "OPTIONS **",
+        "GET a.example:80",
+        "GET a.example",
+        "GET ?a",
+        "GET .",
+        "GET ..",
+        "GET a/b",
+        "GET ftp://a.example/",
+        "GET http:/a.example/",
+        "GET http:a.example",
+        "GET http//a.example",
+        "GET ws://a.example/",
+        "GET javascript:1",
+        "GET %2F",
+        "CONNECT /",
+        "CONNECT *",
+        "CONNECT a.example",
+        "CONNECT a.example:",
+        "CONNECT a.example:0",
+        "CONNECT http://a.example:80/",
+        "CONNECT u@a.example:80",
+        "CONNECT a.example:80/",
+        "CONNECT :80",
+        "CONNECT a.example:65536",
+        "CONNECT a.example:80:80",
     ] {
         table.bad(line, bare(&format!("{line} HTTP/1.1"), HOST), "target_form");
     }
-    for target in ["/a\\b", "\\", "/\"", "/<a>", "/a>b", "/caf\u{e9}", "/\u{202e}", "/?\u{ff0f}"] {
+    for target in
+        ["/a\\b", "/`", "\\", "/\"", "/<a>", "/a>b", "/caf\u{e9}", "/\u{202e}", "/?\u{ff0f}"]
+    {
         table.bad(target, bare(&format!("GET {target} HTTP/1.1"), HOST), "target_byte");
     }
     for target in ["/#", "/#a", "/?a#b", "http://a.example/#a", "#", "*#"] {
@@ -68,18 +122,45 @@ fn authorities(table: &mut Table) {
 
 fn shapes(table: &mut Table) {
     for line in [
-        "GET", "GET ", "GET /", "GET / ", "GET  / HTTP/1.1", "GET /  HTTP/1.1", "GET / HTTP/1.1 ",
-        "GET / HTTP/1.1 x", "GET /a b HTTP/1.1", "GET / http/1.1", "GET / Http/1.1", "GET / HTTP/1",
-        "GET / HTTP/1.", "GET / HTTP/.1", "GET / HTTP/1.10", "GET / HTTP/01.1", "GET / HTTP/1,1",
-        "GET / HTTP 1.1", "GET / HTTP/ 1.1", "GET / HTTPS/1.1", "GET / HTTP/1.x", "GET / XHTTP/1.1",
-        "GET / ICY/1.1", "GET / HTTP/-1.1", "GET / HTTP/1.1/",
+        "GET",
+        "GET ",
+        "GET /",
+        "GET / ",
+        "GET  / HTTP/1.1",
+        "GET /  HTTP/1.1",
+        "GET / HTTP/1.1 ",
+        "GET / HTTP/1.1 x",
+        "GET /a b HTTP/1.1",
+        "GET / http/1.1",
+        "GET / Http/1.1",
+        "GET / HTTP/1",
+        "GET / HTTP/1.",
+        "GET / HTTP/.1",
+        "GET / HTTP/1.10",
+        "GET / HTTP/01.1",
+        "GET / HTTP/1,1",
+        "GET / HTTP 1.1",
+        "GET / HTTP/ 1.1",
+        "GET / HTTPS/1.1",
+        "GET / HTTP/1.x",
+        "GET / XHTTP/1.1",
+        "GET / ICY/1.1",
+        "GET / HTTP/-1.1",
+        "GET / HTTP/1.1/",
     ] {
-        table.bad(line, bare(line, HOST), "request_line");
+        table.bad(&format!("line {line}"), bare(line, HOST), "request_line");
     }
-    for line in ["GET\t/ HTTP/1.1", "GET/ / HTTP/1.1", "G(T / HTTP/1.1", "GET: / HTTP/1.1",
-        "\"GET\" / HTTP/1.1", "G\u{c9}T / HTTP/1.1", "G=T / HTTP/1.1", "[] / HTTP/1.1"]
-    {
-        table.bad(line, bare(line, HOST), "method");
+    for line in [
+        "GET\t/ HTTP/1.1",
+        "GET/ / HTTP/1.1",
+        "G(T / HTTP/1.1",
+        "GET: / HTTP/1.1",
+        "\"GET\" / HTTP/1.1",
+        "G\u{c9}T / HTTP/1.1",
+        "G=T / HTTP/1.1",
+        "[] / HTTP/1.1",
+    ] {
+        table.bad(&format!("line {line}"), bare(line, HOST), "method");
     }
     for version in ["0.9", "1.2", "1.9", "2.0", "3.0", "9.9", "0.0"] {
         let line = format!("GET / HTTP/{version}");

@@ -45,8 +45,7 @@ fn is_name(byte: u8) -> bool {
 fn is_port(digits: &[u8]) -> bool {
     // The standard parser also takes a sign.
     digits.iter().all(u8::is_ascii_digit)
-        && str::from_utf8(digits)
-            .is_ok_and(|text| text.parse::<u16>().is_ok_and(|port| port != 0))
+        && str::from_utf8(digits).is_ok_and(|text| text.parse::<u16>().is_ok_and(|port| port != 0))
 }
 
 #[cfg(test)]
@@ -65,9 +64,31 @@ mod tests {
     #[test]
     fn nothing_else_is_a_host() {
         let odd = [
-            "", ":80", "a:", "a:0", "a:65536", "a:+80", "a:80:80", "a b", "u@a", "u:p@a", "a/b",
-            "a,b", "a%2eb", "[::1", "::1", "[::1%25eth0]", "[fe80::1%eth0]", "[v1.x]", "[::1]x",
-            "[127.0.0.1]", "a:8 0", "ä", "a\\b", "a?b", "a#b",
+            "",
+            ":80",
+            "a:",
+            "a:0",
+            "a:65536",
+            "a:+80",
+            "a:80:80",
+            "a b",
+            "u@a",
+            "u:p@a",
+            "a/b",
+            "a,b",
+            "a%2eb",
+            "[::1",
+            "::1",
+            "[::1%25eth0]",
+            "[fe80::1%eth0]",
+            "[v1.x]",
+            "[::1]x",
+            "[127.0.0.1]",
+            "a:8 0",
+            "ä",
+            "a\\b",
+            "a?b",
+            "a#b",
         ];
         for authority in odd {
             assert_eq!(read(authority.as_bytes()), None, "{authority}");

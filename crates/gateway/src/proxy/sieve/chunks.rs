@@ -157,8 +157,22 @@ mod tests {
         assert_eq!(read_size(b"00000000000000aF;x"), Ok((0xaf, &b";x"[..])));
         assert_eq!(read_size(b"7fffffffffffffff"), Ok((u64::MAX / 2, &b""[..])));
         let odd = [
-            "", ";x", " 5", "5 ", "5\t", "+5", "-5", "0x5", "5h", "5,", "8000000000000000",
-            "FFFFFFFFFFFFFFFF1", "00000000000000005", "5 ;x", "\"5\"", "5\0",
+            "",
+            ";x",
+            " 5",
+            "5 ",
+            "5\t",
+            "+5",
+            "-5",
+            "0x5",
+            "5h",
+            "5,",
+            "8000000000000000",
+            "FFFFFFFFFFFFFFFF1",
+            "00000000000000005",
+            "5 ;x",
+            "\"5\"",
+            "5\0",
         ];
         for line in odd {
             assert_eq!(read_size(line.as_bytes()), Err(Violation::ChunkSize), "{line:?}");
@@ -173,8 +187,24 @@ mod tests {
             assert_eq!(check_extensions(fine.as_bytes()), Ok(()), "{fine}");
         }
         let odd = [
-            ";", ";;", ";=b", ";a=", ";a=\"", ";a=\"b", ";a=\"b\\", ";a=\"b\\\"", "; a", ";a ",
-            ";a =b", ";a= b", ";a=b c", ";a=\"b\"c", ";a=\"\0\"", ";a=\"\\\x7f\"", ";ä", ";a=ä",
+            ";",
+            ";;",
+            ";=b",
+            ";a=",
+            ";a=\"",
+            ";a=\"b",
+            ";a=\"b\\",
+            ";a=\"b\\\"",
+            "; a",
+            ";a ",
+            ";a =b",
+            ";a= b",
+            ";a=b c",
+            ";a=\"b\"c",
+            ";a=\"\0\"",
+            ";a=\"\\\x7f\"",
+            ";ä",
+            ";a=ä",
         ];
         for extensions in odd {
             let checked = check_extensions(extensions.as_bytes());

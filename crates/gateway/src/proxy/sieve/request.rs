@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use memchr::memchr;
+use memchr::{memchr, memchr2};
 
 use super::Violation;
 use super::authority::{self, Port};
@@ -92,8 +92,8 @@ fn target_authority(method: Method, target: &[u8]) -> Result<Option<Range<usize>
         let lone = target.contains(&b'\r');
         return Err(if lone { Violation::BareCr } else { Violation::TargetByte });
     }
-    if memchr(b'#', target).is_some() {
-        return Err(Violation::Fragment);
+    if memchr2(b'#', b'`', target).is_some() {
+        check_marks(target)?;
     }
     match (method, target) {
         (Method::Connect, _) => match authority::read(target) {
@@ -107,6 +107,19 @@ fn target_authority(method: Method, target: &[u8]) -> Result<Option<Range<usize>
             let length = rest.iter().position(|byte| matches!(byte, b'/' | b'?'));
             Ok(Some(start..start + length.unwrap_or(rest.len())))
         }
+    }
+}
+
+/// A fragment never leaves the client. A backtick comes unencoded from browsers, but only in a
+/// query, and the next reader takes it nowhere else.
+#[cold]
+fn check_marks(target: &[u8]) -> Result<(), Violation> {
+    let mut parts = target.splitn(2, |byte| *byte == b'?');
+    let in_path = parts.next().is_some_and(|path| path.contains(&b'`'));
+    match target.contains(&b'#') {
+        true => Err(Violation::Fragment),
+        false if in_path => Err(Violation::TargetByte),
+        false => Ok(()),
     }
 }
 
@@ -144,6 +157,21 @@ mod tests {
         for line in ["GET * HTTP/1.1", "GET a:443 HTTP/1.1", "CONNECT / HTTP/1.1"] {
             assert_eq!(read(line), Err(Violation::TargetForm), "{line}");
         }
+    }
+
+    /// What passes here must not be refused by the library that reads it next.
+    #[test]
+    fn every_target_is_understood_by_the_next_reader() {
+        for byte in 0..=0x7f_u8 {
+            for place in ["/a", "/?a", "http://a/", "http://a?"] {
+                let target = format!("{place}{}", char::from(byte));
+                if read(&format!("GET {target} HTTP/1.1")).is_ok() {
+                    target.parse::<http::Uri>().unwrap_or_else(|_| panic!("{target:?}"));
+                }
+            }
+        }
+        assert_eq!(read("GET /?` HTTP/1.1"), Ok(None));
+        assert_eq!(read("GET /`?` HTTP/1.1"), Err(Violation::TargetByte));
     }
 
     #[test]

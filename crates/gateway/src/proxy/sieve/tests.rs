@@ -6,21 +6,21 @@ mod pairs;
 mod reader;
 mod speed;
 #[path = "../../../tests/framing/vectors.rs"]
-mod vectors;
+pub(in crate::proxy) mod vectors;
 
 use super::{Limits, Passed, Place, Sieve, Violation};
 
 /// What became of some bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Run {
+pub(in crate::proxy) struct Run {
     /// How many went on.
-    passed: usize,
-    refused: Option<Violation>,
-    place: Place,
+    pub(in crate::proxy) passed: usize,
+    pub(in crate::proxy) refused: Option<Violation>,
+    pub(in crate::proxy) place: Place,
 }
 
 /// Shows a sieve these bytes in pieces of these lengths; the last piece is all the rest.
-fn run(bytes: &[u8], pieces: impl IntoIterator<Item = usize>) -> Run {
+pub(in crate::proxy) fn run(bytes: &[u8], pieces: impl IntoIterator<Item = usize>) -> Run {
     let mut sieve = Sieve::new(Limits::default());
     let (mut passed, mut shown) = (0, 0);
     for piece in pieces.into_iter().chain([bytes.len()]) {

@@ -18,9 +18,27 @@ enum Change {
 
 /// What attacks are made of.
 const PIECES: &[&[u8]] = &[
-    b"\r\n", b"\n", b"\r", b" ", b"\t", b"\0", b":", b",", b";", b"\"", b"0\r\n\r\n", b"\r\n\r\n",
-    b"Content-Length: 5\r\n", b"Transfer-Encoding: chunked\r\n", b"Connection: close\r\n",
-    b"Upgrade: x\r\n", b"Host: a\r\n", b"GET /x HTTP/1.1\r\nHost: a\r\n\r\n", b"chunked", b"5", b"f",
+    b"\r\n",
+    b"\n",
+    b"\r",
+    b" ",
+    b"\t",
+    b"\0",
+    b":",
+    b",",
+    b";",
+    b"\"",
+    b"0\r\n\r\n",
+    b"\r\n\r\n",
+    b"Content-Length: 5\r\n",
+    b"Transfer-Encoding: chunked\r\n",
+    b"Connection: close\r\n",
+    b"Upgrade: x\r\n",
+    b"Host: a\r\n",
+    b"GET /x HTTP/1.1\r\nHost: a\r\n\r\n",
+    b"chunked",
+    b"5",
+    b"f",
 ];
 
 fn change() -> impl Strategy<Value = Change> {

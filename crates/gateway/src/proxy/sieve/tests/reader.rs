@@ -30,7 +30,8 @@ fn read_one(bytes: &[u8], start: usize) -> Message {
         other => panic!("a head went on that is not one: {other:?}"),
     };
     let value = |name: &str| {
-        let mut found = request.headers.iter().filter(|field| field.name.eq_ignore_ascii_case(name));
+        let mut found =
+            request.headers.iter().filter(|field| field.name.eq_ignore_ascii_case(name));
         let value = found.next().map(|field| str::from_utf8(field.value).expect("ASCII"));
         assert_eq!(found.count(), 0, "{name} went on twice");
         value
