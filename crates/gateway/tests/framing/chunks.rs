@@ -19,7 +19,7 @@ const SIZES: &[(&str, &str)] = &[
     ("5 5", "chunk_size"),
     ("\"5\"", "chunk_size"),
     ("5\0", "chunk_size"),
-    ("\05", "chunk_size"),
+    ("\u{0}5", "chunk_size"),
     ("5\u{b}", "chunk_size"),
     ("5\u{ff}", "chunk_size"),
     ("\u{665}", "chunk_size"),

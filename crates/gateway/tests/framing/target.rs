@@ -4,45 +4,24 @@ use super::{Table, bare};
 
 const HOST: &str = "Host: a.example\r\n";
 
+const FINE: &str = "\
+/ // //a.example/ /./ /../ /%2F /%2e%2e/ /%00 /;a=b /a;b/c /? /?? /?a=1&a=2 /?b&a /?a=+&b=%20 /?=1 \
+/?a=http://b/ /a:b@c /% /%zz /a|b /?` /?a={b} /?a[]=1 /~a /' /* /a,b /!$&()+= /HTTP/1.1 \
+http://a.example/ http://a.example http://a.example?x HTTP://A.EXAMPLE/ https://a.example/x?y \
+http://a.example//b/";
+
+/// Targets of a form that fits only another method, or none.
+const FORMLESS: &str = "\
+* a.example:80 a.example ?a . .. a/b ftp://a.example/ http:/a.example/ http:a.example \
+http//a.example ws://a.example/ javascript:1 %2F **";
+
+/// What is not a host with a port.
+const PORTLESS: &str = "\
+/ * a.example a.example: a.example:0 http://a.example:80/ u@a.example:80 a.example:80/ :80 \
+a.example:65536 a.example:80:80";
+
 pub(super) fn fill(table: &mut Table) {
-    for target in [
-        "/",
-        "//",
-        "//a.example/",
-        "/./",
-        "/../",
-        "/%2F",
-        "/%2e%2e/",
-        "/%00",
-        "/;a=b",
-        "/a;b/c",
-        "/?",
-        "/??",
-        "/?a=1&a=2",
-        "/?b&a",
-        "/?a=+&b=%20",
-        "/?=1",
-        "/?a=http://b/",
-        "/a:b@c",
-        "/%",
-        "/%zz",
-        "/a|b",
-        "/?`",
-        "/?a={b}",
-        "/?a[]=1",
-        "/~a",
-        "/'",
-        "/*",
-        "/a,b",
-        "/!$&()+=",
-        "/HTTP/1.1",
-        "http://a.example/",
-        "http://a.example",
-        "http://a.example?x",
-        "HTTP://A.EXAMPLE/",
-        "https://a.example/x?y",
-        "http://a.example//b/",
-    ] {
+    for target in FINE.split(' ') {
         let request = bare(&format!("GET {target} HTTP/1.1"), HOST);
         table.fine(&format!("GET {target}"), request, "");
     }
@@ -50,40 +29,13 @@ pub(super) fn fill(table: &mut Table) {
         let request = bare(&format!("OPTIONS {target} HTTP/1.1"), HOST);
         table.fine(&format!("OPTIONS {target}"), request, "");
     }
-    for line in [
-        "GET *",
-        "POST *",
-        "OPTIONS **",
-        "GET a.example:80",
-        "GET a.example",
-        "GET ?a",
-        "GET .",
-        "GET ..",
-        "GET a/b",
-        "GET ftp://a.example/",
-        "GET http:/a.example/",
-        "GET http:a.example",
-        "GET http//a.example",
-        "GET ws://a.example/",
-        "GET javascript:1",
-        "GET %2F",
-        "CONNECT /",
-        "CONNECT *",
-        "CONNECT a.example",
-        "CONNECT a.example:",
-        "CONNECT a.example:0",
-        "CONNECT http://a.example:80/",
-        "CONNECT u@a.example:80",
-        "CONNECT a.example:80/",
-        "CONNECT :80",
-        "CONNECT a.example:65536",
-        "CONNECT a.example:80:80",
-    ] {
-        table.bad(line, bare(&format!("{line} HTTP/1.1"), HOST), "target_form");
+    for (method, targets) in [("GET", FORMLESS), ("CONNECT", PORTLESS)] {
+        for line in targets.split(' ').map(|target| format!("{method} {target}")) {
+            table.bad(&line, bare(&format!("{line} HTTP/1.1"), HOST), "target_form");
+        }
     }
-    for target in
-        ["/a\\b", "/`", "\\", "/\"", "/<a>", "/a>b", "/caf\u{e9}", "/\u{202e}", "/?\u{ff0f}"]
-    {
+    table.bad("OPTIONS **", bare("OPTIONS ** HTTP/1.1", HOST), "target_form");
+    for target in "/a\\b /` \\ /\" /<a> /a>b /caf\u{e9} /\u{202e} /?\u{ff0f}".split(' ') {
         table.bad(target, bare(&format!("GET {target} HTTP/1.1"), HOST), "target_byte");
     }
     for target in ["/#", "/#a", "/?a#b", "http://a.example/#a", "#", "*#"] {
@@ -120,47 +72,20 @@ fn authorities(table: &mut Table) {
     table.bad("a target with a host and no Host, in HTTP/1.0", old, "host_differs");
 }
 
+/// Lines that are not: method, target, version.
+const SHAPELESS: &str = "\
+GET;GET ;GET /;GET / ;GET  / HTTP/1.1;GET /  HTTP/1.1;GET / HTTP/1.1 ;GET / HTTP/1.1 x;\
+GET /a b HTTP/1.1;GET / http/1.1;GET / Http/1.1;GET / HTTP/1;GET / HTTP/1.;GET / HTTP/.1;\
+GET / HTTP/1.10;GET / HTTP/01.1;GET / HTTP/1,1;GET / HTTP 1.1;GET / HTTP/ 1.1;GET / HTTPS/1.1;\
+GET / HTTP/1.x;GET / XHTTP/1.1;GET / ICY/1.1;GET / HTTP/-1.1;GET / HTTP/1.1/";
+
 fn shapes(table: &mut Table) {
-    for line in [
-        "GET",
-        "GET ",
-        "GET /",
-        "GET / ",
-        "GET  / HTTP/1.1",
-        "GET /  HTTP/1.1",
-        "GET / HTTP/1.1 ",
-        "GET / HTTP/1.1 x",
-        "GET /a b HTTP/1.1",
-        "GET / http/1.1",
-        "GET / Http/1.1",
-        "GET / HTTP/1",
-        "GET / HTTP/1.",
-        "GET / HTTP/.1",
-        "GET / HTTP/1.10",
-        "GET / HTTP/01.1",
-        "GET / HTTP/1,1",
-        "GET / HTTP 1.1",
-        "GET / HTTP/ 1.1",
-        "GET / HTTPS/1.1",
-        "GET / HTTP/1.x",
-        "GET / XHTTP/1.1",
-        "GET / ICY/1.1",
-        "GET / HTTP/-1.1",
-        "GET / HTTP/1.1/",
-    ] {
+    for line in SHAPELESS.split(';') {
         table.bad(&format!("line {line}"), bare(line, HOST), "request_line");
     }
-    for line in [
-        "GET\t/ HTTP/1.1",
-        "GET/ / HTTP/1.1",
-        "G(T / HTTP/1.1",
-        "GET: / HTTP/1.1",
-        "\"GET\" / HTTP/1.1",
-        "G\u{c9}T / HTTP/1.1",
-        "G=T / HTTP/1.1",
-        "[] / HTTP/1.1",
-    ] {
-        table.bad(&format!("line {line}"), bare(line, HOST), "method");
+    for method in ["GET\t/", "GET/", "G(T", "GET:", "\"GET\"", "G\u{c9}T", "G=T", "[]"] {
+        let line = format!("{method} / HTTP/1.1");
+        table.bad(&format!("line {line}"), bare(&line, HOST), "method");
     }
     for version in ["0.9", "1.2", "1.9", "2.0", "3.0", "9.9", "0.0"] {
         let line = format!("GET / HTTP/{version}");

@@ -1,11 +1,13 @@
 //! One field line.
 
 use super::Violation;
-use super::bytes::{has_control, token_length};
+use super::bytes::{Spelling, Token, has_control, token};
 
 /// A field line that is right by itself.
 pub(super) struct Field<'b> {
     pub(super) name: &'b [u8],
+    /// How the name is spelled.
+    pub(super) spelling: Spelling,
     /// All that stands behind the colon, white space too: where a body ends must not depend on
     /// who trims what.
     pub(super) value: &'b [u8],
@@ -14,7 +16,7 @@ pub(super) struct Field<'b> {
 impl<'b> Field<'b> {
     /// Reads a line that was cut off at its CRLF.
     pub(super) fn read(line: &'b [u8]) -> Result<Self, Violation> {
-        let length = token_length(line);
+        let Token { length, spelling } = token(line);
         match line.get(length) {
             Some(b':') if length > 0 => {}
             Some(b' ' | b'\t') if length == 0 => return Err(Violation::Fold),
@@ -25,7 +27,7 @@ impl<'b> Field<'b> {
         if has_control(value) {
             return Err(control(value));
         }
-        Ok(Self { name, value })
+        Ok(Self { name, spelling, value })
     }
 
     /// The value without the white space around it.

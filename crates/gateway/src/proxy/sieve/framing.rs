@@ -54,27 +54,9 @@ mod tests {
         assert_eq!(length(b" 0"), Ok(0));
         assert_eq!(length(b"5"), Ok(5));
         assert_eq!(length(b" 9223372036854775807"), Ok(u64::MAX / 2));
-        let odd = [
-            "",
-            " ",
-            "+3",
-            "-0",
-            "0x10",
-            "1e2",
-            "  5",
-            "5 ",
-            "\t5",
-            "5,5",
-            "5, 5",
-            "05",
-            "00",
-            "5;a",
-            "9223372036854775808",
-            "18446744073709551621",
-            "1_0",
-            "٥",
-        ];
-        for value in odd {
+        let odd = "|| |+3|-0|0x10|1e2|  5|5 |\t5|5,5|5, 5|05|00|5;a|1_0|٥|\
+                   9223372036854775808|18446744073709551621";
+        for value in odd.split('|') {
             assert_eq!(length(value.as_bytes()), Err(Violation::Length), "{value:?}");
         }
     }
@@ -86,20 +68,9 @@ mod tests {
         for value in ["gzip", "xchunked", "identity, chunked", "gzip,chunked", "identity"] {
             assert_eq!(coding(value.as_bytes()), Err(Violation::CodingUnknown), "{value}");
         }
-        let odd = [
-            "",
-            "chunked,",
-            ",chunked",
-            "chunked, chunked",
-            "chunked, gzip",
-            "chunked ",
-            "  chunked",
-            "\tchunked",
-            "\"chunked\"",
-            "chunked;q=1",
-            "chun ked",
-        ];
-        for value in odd {
+        let odd = "|chunked,|,chunked|chunked, chunked|chunked, gzip|chunked |  chunked|\
+                   \tchunked|\"chunked\"|chunked;q=1|chun ked";
+        for value in odd.split('|') {
             assert_eq!(coding(value.as_bytes()), Err(Violation::Coding), "{value:?}");
         }
     }

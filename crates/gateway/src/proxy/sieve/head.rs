@@ -2,10 +2,10 @@
 
 use std::ops::Range;
 
-use super::bytes::is_token;
+use super::bytes::{Spelling, is_token};
 use super::field::Field;
 use super::lines::{Bound, Lines};
-use super::names::is_twin;
+use super::names::is_protected;
 use super::request::{Method, RequestLine, Version};
 use super::{Limits, Violation, authority, framing};
 
@@ -145,18 +145,11 @@ impl Head {
             6 if is(b"expect") => self.expect(&field)?,
             7 if is(b"upgrade") => self.switch = Switch::Asked,
             10 if is(b"connection") => self.connection(&field)?,
-            14 if is(b"content-length") => {
-                if self.length.replace(framing::length(field.value)?).is_some() {
-                    return Err(Violation::LengthRepeated);
-                }
-            }
-            17 if is(b"transfer-encoding") => {
-                framing::coding(field.value)?;
-                if std::mem::replace(&mut self.coding, Coding::Chunked) == Coding::Chunked {
-                    return Err(Violation::CodingRepeated);
-                }
-            }
-            _ if is_twin(field.name) => return Err(Violation::Twin),
+            14 if is(b"content-length") => self.length(&field)?,
+            17 if is(b"transfer-encoding") => self.coding(&field)?,
+            _ if field.spelling == Spelling::Plain => {}
+            // What goes on here goes on byte by byte, so nothing can be taken out.
+            _ if is_protected(field.name) => return Err(Violation::Twin),
             _ => {}
         }
         Ok(())
@@ -170,6 +163,22 @@ impl Head {
         match self.host.replace(end - host.len()..end) {
             None => Ok(()),
             Some(_) => Err(Violation::HostRepeated),
+        }
+    }
+
+    fn length(&mut self, field: &Field<'_>) -> Result<(), Violation> {
+        match self.length.replace(framing::length(field.value)?) {
+            None => Ok(()),
+            // Equal ones too: they come from two hands, and the next reader may count them.
+            Some(_) => Err(Violation::LengthRepeated),
+        }
+    }
+
+    fn coding(&mut self, field: &Field<'_>) -> Result<(), Violation> {
+        framing::coding(field.value)?;
+        match std::mem::replace(&mut self.coding, Coding::Chunked) {
+            Coding::Plain => Ok(()),
+            Coding::Chunked => Err(Violation::CodingRepeated),
         }
     }
 

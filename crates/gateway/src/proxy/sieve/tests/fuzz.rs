@@ -50,10 +50,10 @@ fn change() -> impl Strategy<Value = Change> {
     ]
 }
 
-fn apply(bytes: &mut Vec<u8>, at: prop::sample::Index, change: Change) {
+fn apply(bytes: &mut Vec<u8>, at: prop::sample::Index, change: &Change) {
     let at = at.index(bytes.len() + 1);
     let end = |length: usize| bytes.len().min(at + length);
-    match change {
+    match *change {
         Change::Replace(byte) => bytes.iter_mut().skip(at).take(1).for_each(|old| *old = byte),
         Change::Insert(piece) => drop(bytes.splice(at..at, piece.iter().copied())),
         Change::Remove(length) => drop(bytes.drain(at..end(length))),
@@ -80,7 +80,7 @@ proptest! {
         pieces in prop::collection::vec(1_usize..90, 0..40),
     ) {
         for (at, change) in changes {
-            apply(&mut bytes, at, change);
+            apply(&mut bytes, at, &change);
         }
         let whole = run(&bytes, []);
         prop_assert_eq!(&run(&bytes, pieces), &whole);
