@@ -37,14 +37,25 @@ pub(super) enum Spelling {
 
 /// Reads a token and notices an underscore on the way, so that names are looked at only once.
 pub(super) fn token(bytes: &[u8]) -> Token {
-    let mut seen = 0;
-    let end = bytes.iter().position(|byte| {
+    // Most names are letters and dashes up to their colon.
+    let (mut length, mut seen) = (0, 0);
+    for word in bytes.as_chunks().0 {
+        let letters = letters_of(word);
+        length += letters;
+        if letters < word.len() {
+            break;
+        }
+    }
+    while let Some(byte) = bytes.get(length) {
         let class = CLASS[usize::from(*byte)];
+        if class == 0 {
+            break;
+        }
         seen |= class;
-        class == 0
-    });
+        length += 1;
+    }
     let spelling = if seen & UNDERSCORE == 0 { Spelling::Plain } else { Spelling::Underscored };
-    Token { length: end.unwrap_or(bytes.len()), spelling }
+    Token { length, spelling }
 }
 
 /// How many bytes at the front are a token.
@@ -74,16 +85,32 @@ pub(super) fn has_control(bytes: &[u8]) -> bool {
     suspect && bytes.iter().any(|byte| byte.is_ascii_control() && *byte != b'\t')
 }
 
+/// In each byte of a word a one, and in each byte of a word its highest bit.
+const EACH: u64 = 0x0101_0101_0101_0101;
+const HIGH: u64 = EACH << 7;
+
 /// Not zero if one of eight bytes is a control character. A byte next to one may be marked too,
 /// because subtraction borrows from it; no control character is missed.
 fn marks_of(bytes: &[u8; 8]) -> u64 {
-    const EACH: u64 = 0x0101_0101_0101_0101;
-    const HIGH: u64 = EACH << 7;
     let word = u64::from_le_bytes(*bytes);
     let below_space = word.wrapping_sub(EACH * 0x20) & !word;
     let not_delete = word ^ (EACH * 0x7f);
     let delete = not_delete.wrapping_sub(EACH) & !not_delete;
     (below_space | delete) & HIGH
+}
+
+/// How many of eight bytes, from the first one on, are letters or dashes.
+fn letters_of(bytes: &[u8; 8]) -> usize {
+    let word = u64::from_le_bytes(*bytes);
+    // Without the highest bits no sum reaches the next byte, so that each byte is judged exactly.
+    let low = word & !HIGH;
+    let lower = low | (EACH * 0x20);
+    let from_a = lower + EACH * (0x80 - 0x61);
+    let beyond_z = lower + EACH * (0x80 - 0x7b);
+    let not_dash = (low ^ (EACH * 0x2d)) + EACH * 0x7f;
+    let letters = ((from_a & !beyond_z) | !not_dash) & !word & HIGH;
+    let bits = (letters ^ HIGH).trailing_zeros();
+    usize::try_from(bits / 8).unwrap_or_default()
 }
 
 /// Whether it is only what may stand in a request target: visible ASCII without the quotation
@@ -105,6 +132,33 @@ mod tests {
         assert_eq!(CLASS.iter().filter(|class| **class != 0).count(), 10 + 26 + 26 + 15);
         for byte in *b"\"(),/:;<=>?@[\\]{} \t\r\n\0\x7f\x80\xff" {
             assert!(!is_token(&[byte]), "{byte}");
+        }
+    }
+
+    #[test]
+    fn a_token_ends_at_the_first_byte_that_is_in_none() {
+        for byte in 0..=u8::MAX {
+            for length in 1..40 {
+                let at = 11 % length;
+                let mut bytes = b"Content-Type-azAZ".repeat(3)[..length].to_vec();
+                bytes[at] = byte;
+                let Token { length: found, spelling } = token(&bytes);
+                let end = if is_token(&[byte]) { length } else { at };
+                assert_eq!(found, end, "{byte} at {at} of {length}");
+                assert_eq!(spelling == Spelling::Underscored, byte == b'_');
+            }
+        }
+    }
+
+    #[test]
+    fn letters_and_dashes_are_counted_at_every_place() {
+        for byte in 0..=u8::MAX {
+            for at in 0..8 {
+                let mut bytes = *b"aZ-zA-mQ";
+                bytes[at] = byte;
+                let letter = byte.is_ascii_alphabetic() || byte == b'-';
+                assert_eq!(letters_of(&bytes), if letter { 8 } else { at }, "{byte} at {at}");
+            }
         }
     }
 

@@ -31,11 +31,9 @@ fn it_does_not_matter_how_the_bytes_are_cut() {
             let pieces = std::iter::repeat_n(piece, bytes.len() / piece);
             assert_eq!(run(&bytes, pieces), whole, "{name}, {piece} bytes at a time");
         }
-        // All cuts into two that are near an end of a line.
-        for cut in (0..bytes.len().min(2_000)).filter(|at| bytes[*at] == b'\n') {
-            for cut in cut.saturating_sub(2)..(cut + 3).min(bytes.len()) {
-                assert_eq!(run(&bytes, [cut]), whole, "{name}, cut at {cut}");
-            }
+        // Long ones are the same thing many times, and would take minutes.
+        for cut in (0..bytes.len()).take_while(|_| bytes.len() < 500) {
+            assert_eq!(run(&bytes, [cut]), whole, "{name}, cut at {cut}");
         }
     }
 }
