@@ -45,7 +45,7 @@ impl RequestLine {
         }
         let target_start = method_end + 1;
         let target_end = match memchr(b' ', &line[target_start..]) {
-            None | Some(0) => return Err(without_target(line)),
+            None | Some(0) => return Err(misshapen(line)),
             Some(length) => target_start + length,
         };
         let version = Version::read(&line[target_end + 1..])?;
@@ -78,7 +78,7 @@ impl Version {
             {
                 Err(Violation::Version)
             }
-            _ => Err(without_target(version)),
+            _ => Err(misshapen(version)),
         }
     }
 }
@@ -116,11 +116,10 @@ fn target_authority(method: Method, target: &[u8]) -> Result<Option<Range<usize>
 fn check_marks(target: &[u8]) -> Result<(), Violation> {
     let mut parts = target.splitn(2, |byte| *byte == b'?');
     let in_path = parts.next().is_some_and(|path| path.contains(&b'`'));
-    match target.contains(&b'#') {
-        true => Err(Violation::Fragment),
-        false if in_path => Err(Violation::TargetByte),
-        false => Ok(()),
+    if target.contains(&b'#') {
+        return Err(Violation::Fragment);
     }
+    if in_path { Err(Violation::TargetByte) } else { Ok(()) }
 }
 
 fn scheme_length(target: &[u8]) -> Option<usize> {
@@ -134,7 +133,7 @@ fn scheme_length(target: &[u8]) -> Option<usize> {
 
 /// What to call a line whose parts do not fit.
 #[cold]
-fn without_target(line: &[u8]) -> Violation {
+fn misshapen(line: &[u8]) -> Violation {
     if line.contains(&b'\r') { Violation::BareCr } else { Violation::RequestLine }
 }
 

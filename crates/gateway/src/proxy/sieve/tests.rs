@@ -104,6 +104,18 @@ fn a_mistake_in_a_body_is_known_as_one() {
     assert_eq!(run(&[&head[..], b"x\r\n"].concat(), []), expected);
 }
 
+/// A length that is too large is refused before a byte of the body was read.
+#[test]
+fn a_body_that_is_announced_too_large_never_begins() {
+    let limits = Limits { body: 4, ..Limits::default() };
+    for (length, refused) in [(4, None), (5, Some(Violation::BodyTooLarge))] {
+        let head = get(&format!("Content-Length: {length}\r\n"));
+        let mut sieve = Sieve::new(limits);
+        assert_eq!(sieve.pass(&head).refused, refused);
+        assert_eq!(sieve.place(), if refused.is_some() { Place::Head } else { Place::Body });
+    }
+}
+
 /// CVE-2026-2833: what stands behind a request for another protocol is neither a request nor
 /// passed on before the server has agreed.
 #[test]
