@@ -79,10 +79,9 @@ impl<IO> Strict<IO> {
         passed
     }
 
-    fn note(&mut self, passed: Passed) {
+    fn note(&self, passed: Passed) {
         if let Some(violation) = passed.refused {
             self.verdict.finish(End { why: Why::Refused(violation), place: self.sieve.place() });
-            self.held.truncate(self.approved);
         }
     }
 

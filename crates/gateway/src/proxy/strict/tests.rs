@@ -181,8 +181,9 @@ async fn the_reader_is_woken_when_the_server_has_decided() {
             if agreed { verdict.upgraded() } else { verdict.declined() }
         };
         let mut bytes = [0; 100];
-        let (_, read) = tokio::join!(decide, scene.strict.read(&mut bytes));
-        assert_eq!(&bytes[..read.unwrap()], GET);
+        let read = timeout(Duration::from_secs(200), scene.strict.read(&mut bytes));
+        let (_, read) = tokio::join!(decide, read);
+        assert_eq!(&bytes[..read.expect("the reader is woken").unwrap()], GET);
         // A request in the one case, and bytes of the other protocol in the other.
         scene.send(b"\0").await;
         assert_eq!(scene.read().await, Some(if agreed { vec![0] } else { Vec::new() }));
