@@ -37,7 +37,7 @@ impl Plan {
         manners: &Manners,
     ) -> Result<Self, LayerError> {
         let mut layer = IdempotencyLayer::builder(engine.clone())
-            .rules(|parts| parts.extensions.get::<Arc<Route>>()?.rule.clone())
+            .rules(|parts| Some(Arc::clone(&parts.extensions.get::<Arc<Route>>()?.rule)))
             .scope(ScopeFrom::credential())
             .problems(&manners.problems)?;
         if let Some(path) = &manners.status_path {

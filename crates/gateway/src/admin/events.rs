@@ -83,9 +83,19 @@ impl Default for Events {
 }
 
 impl Events {
+    /// Whether anybody listens.
+    pub(crate) fn has_listeners(&self) -> bool {
+        self.sender.receiver_count() > 0
+    }
+
+    /// Listens from now on, within this process.
+    pub(crate) fn listen(&self) -> Receiver<Arc<Event>> {
+        self.sender.subscribe()
+    }
+
     /// Tells whoever listens. `event` is made only if somebody does.
     pub(crate) fn publish(&self, event: impl FnOnce() -> Event) {
-        if self.sender.receiver_count() > 0 {
+        if self.has_listeners() {
             // The last one may have left in between.
             drop(self.sender.send(Arc::new(event())));
         }

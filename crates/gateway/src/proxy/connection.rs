@@ -1,16 +1,22 @@
 //! One connection of a client, from its first byte to its last.
 
+use std::convert::Infallible;
 use std::future::Future;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::header::UPGRADE;
+use http::{Method, Request, StatusCode};
+use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::front::{Front, Peer};
+use super::sieve::Limits;
+use super::strict::{Pace, Strict, Verdict};
 use crate::stop::Stop;
 
 /// Which HTTP a client speaks.
@@ -23,14 +29,18 @@ pub(super) enum Dialect {
 /// How long and how much a client may do.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Deadlines {
-    /// From a connection, or the end of an answer, to the end of the next head.
+    /// From the first byte of a head to its last; also from a connection to its first request.
     pub(crate) head: Duration,
+    /// How long a body may stand still.
+    pub(crate) body: Duration,
+    /// How long a connection may wait for its next request.
+    pub(crate) idle: Duration,
+    /// Bytes of a head.
+    pub(crate) max_head: usize,
 }
 
 /// What common servers allow for one client, and more than any client needs.
 const STREAMS: u32 = 100;
-/// The headers of one request on HTTP/2, as many as on HTTP/1.
-const HEAD: u32 = 64 * 1024;
 /// A client that does not answer a ping for this long has gone.
 const PING: Duration = Duration::from_secs(20);
 
@@ -45,35 +55,9 @@ pub(super) async fn serve<I>(
 ) where
     I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let service = service_fn(move |request| {
-        let front = Arc::clone(&front);
-        async move { Ok::<_, std::convert::Infallible>(front.answer(peer, request).await) }
-    });
     let ended = match dialect {
-        Dialect::Http1 => {
-            let connection = http1::Builder::new()
-                .timer(TokioTimer::new())
-                .header_read_timeout(deadlines.head)
-                // A client may close its side and wait for the answer.
-                .half_close(true)
-                .preserve_header_case(true)
-                // What the upstream does not say, we do not say either.
-                .auto_date_header(false)
-                .serve_connection(TokioIo::new(io), service)
-                .with_upgrades();
-            until_stopped(connection, stop, |connection| connection.graceful_shutdown()).await
-        }
-        Dialect::Http2 => {
-            let connection = http2::Builder::new(TokioExecutor::new())
-                .timer(TokioTimer::new())
-                .max_concurrent_streams(STREAMS)
-                .max_header_list_size(HEAD)
-                .keep_alive_interval(PING)
-                .keep_alive_timeout(PING)
-                .auto_date_header(false)
-                .serve_connection(TokioIo::new(io), service);
-            until_stopped(connection, stop, |connection| connection.graceful_shutdown()).await
-        }
+        Dialect::Http1 => serve_one(front, io, peer, deadlines, stop).await,
+        Dialect::Http2 => serve_two(front, io, peer, deadlines, stop).await,
     };
     if let Err(error) = ended {
         // Clients hang up all the time, and who did so is nobody's business.
@@ -81,10 +65,94 @@ pub(super) async fn serve<I>(
     }
 }
 
+async fn serve_one<I>(
+    front: Arc<Front>,
+    io: I,
+    peer: Peer,
+    deadlines: Deadlines,
+    stop: Stop,
+) -> hyper::Result<()>
+where
+    I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let limits = Limits { head: deadlines.max_head, ..Limits::default() };
+    let pace = Pace { head: deadlines.head, body: deadlines.body, ..Pace::default() };
+    let io = Strict::new(io, limits, pace);
+    let verdict = io.verdict();
+    let said = verdict.clone();
+    let service = service_fn(move |request: Request<Incoming>| {
+        let (front, verdict) = (Arc::clone(&front), verdict.clone());
+        async move {
+            let switches =
+                request.headers().contains_key(UPGRADE) || request.method() == Method::CONNECT;
+            let response = front.answer(peer, request).await;
+            if switches {
+                settle(&verdict, response.status());
+            }
+            Ok::<_, Infallible>(response)
+        }
+    });
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        // Counts from the end of the last answer: the sieve counts from the first byte of a head.
+        .header_read_timeout(deadlines.idle)
+        // A client may close its side and wait for the answer.
+        .half_close(true)
+        .preserve_header_case(true)
+        // What the upstream does not say, we do not say either.
+        .auto_date_header(false)
+        .max_buf_size(deadlines.max_head.max(SMALLEST_BUFFER))
+        .serve_connection(TokioIo::new(io), service)
+        .with_upgrades();
+    let ended = until_stopped(connection, stop, |connection| connection.graceful_shutdown()).await;
+    if let Some(end) = said.end() {
+        metrics::counter!("oncekey_requests_refused_total", "reason" => end.why.label())
+            .increment(1);
+        tracing::info!(reason = end.why.label(), "a client was stopped");
+    }
+    ended
+}
+
+/// hyper reads no less at once.
+const SMALLEST_BUFFER: usize = 64 * 1024;
+
+async fn serve_two<I>(
+    front: Arc<Front>,
+    io: I,
+    peer: Peer,
+    deadlines: Deadlines,
+    stop: Stop,
+) -> hyper::Result<()>
+where
+    I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let service = service_fn(move |request| {
+        let front = Arc::clone(&front);
+        async move { Ok::<_, Infallible>(front.answer(peer, request).await) }
+    });
+    let connection = http2::Builder::new(TokioExecutor::new())
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(STREAMS)
+        .max_header_list_size(u32::try_from(deadlines.max_head).unwrap_or(u32::MAX))
+        .keep_alive_interval(PING)
+        .keep_alive_timeout(PING)
+        .auto_date_header(false)
+        .serve_connection(TokioIo::new(io), service);
+    until_stopped(connection, stop, |connection| connection.graceful_shutdown()).await
+}
+
+/// Says whether what a client sent behind its request is another protocol or the next request.
+fn settle(verdict: &Verdict, status: StatusCode) {
+    match status {
+        StatusCode::SWITCHING_PROTOCOLS => verdict.upgraded(),
+        _ => verdict.declined(),
+    }
+}
+
 async fn until_stopped<C, E>(
     connection: C,
     stop: Stop,
-    shut_down: impl FnOnce(std::pin::Pin<&mut C>),
+    shut_down: impl FnOnce(Pin<&mut C>),
 ) -> Result<(), E>
 where
     C: Future<Output = Result<(), E>>,

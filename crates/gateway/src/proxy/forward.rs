@@ -144,7 +144,7 @@ impl Settings {
                 "sent",
             ),
         };
-        let name = route.map_or("-", |route| &route.name).to_owned();
+        let name = route.map_or("-", Route::name).to_owned();
         metrics::counter!("oncekey_upstream_failures_total", "route" => name, "phase" => phase)
             .increment(1);
         tracing::warn!(error = %chain(failure), phase, "no answer from the upstream");
@@ -178,7 +178,7 @@ fn announce(request: &mut Request<Outgoing>, attempt: &IdempotencyContext, route
     let headers = request.headers_mut();
     // What is kept has to suit every retry, whatever encodings that one accepts (T11).
     headers.remove(ACCEPT_ENCODING);
-    if let Some(name) = route.and_then(|route| route.forward_key.as_ref())
+    if let Some(name) = route.and_then(|route| route.spec.forward_key.as_ref())
         && let Ok(key) = HeaderValue::try_from(attempt.derived_key(STEP))
     {
         headers.insert(name.clone(), key);

@@ -7,15 +7,22 @@ use arc_swap::ArcSwap;
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::{Either, Full};
 use hyper::body::Incoming;
-use oncekey::layer::{RequestBody, ResponseBody};
+use oncekey::engine::Engine;
+use oncekey::layer::{Outcome, RequestBody, ResponseBody};
 use tower_service::Service as _;
 
+use super::exchange::{Answered, Exchange};
 use super::forward::Reply;
 use super::headers::{Switch, say_forwarded, strip_hops};
+use super::watched::Watched;
+use crate::admin::Events;
+use crate::observe::Observer;
+use crate::overheard::Overheard;
 use crate::plan::Plan;
+use crate::route::{Route, RouteMode};
 
 /// The body of everything that a client is told.
-pub(crate) type Told = ResponseBody<Reply>;
+pub(crate) type Told = Watched<ResponseBody<Reply>>;
 
 /// Who is on the other side of a connection.
 #[derive(Clone, Copy, Debug)]
@@ -30,6 +37,10 @@ pub(crate) struct Peer {
 pub(crate) struct Front {
     /// What to do with requests; a reload swaps it.
     pub(crate) plan: ArcSwap<Plan>,
+    pub(crate) engine: Engine,
+    pub(crate) observer: Observer,
+    /// Where finished requests are told.
+    pub(crate) events: Events,
 }
 
 impl Front {
@@ -41,37 +52,70 @@ impl Front {
     pub(crate) async fn answer(
         self: Arc<Self>,
         peer: Peer,
-        request: Request<Incoming>,
+        mut request: Request<Incoming>,
     ) -> Response<Told> {
-        let plan = self.plan.load();
-        let mut request = request.map(RequestBody::new);
         if request.method() == Method::CONNECT {
             return refuse(StatusCode::METHOD_NOT_ALLOWED);
         }
+        let plan = self.plan.load_full();
         let switch = Switch::of(request.headers());
         strip_hops(request.headers_mut(), &plan.own);
         say_forwarded(request.headers_mut(), peer.address, peer.scheme);
         if let Switch::To(_) = switch {
             request.extensions_mut().insert(switch);
         }
-        if !request.method().is_safe()
-            && let Some(route) = plan.routes.find(request.method(), request.uri().path())
-        {
-            let route = Arc::clone(route);
+        let route = match request.method().is_safe() {
+            true => None,
+            false => plan.routes.find(request.method(), request.uri().path()).cloned(),
+        };
+        let (request, exchange) = self.watch(request, route.as_ref());
+        let mut request = request.map(RequestBody::new);
+        if let Some(route) = route {
             request.extensions_mut().insert(route);
         }
         let mut service = plan.service.clone();
-        drop(plan);
-        match service.call(request).await {
+        let response = match service.call(request).await {
             Ok(response) => response,
             Err(never) => match never {},
+        };
+        match exchange {
+            None => response.map(Watched::unwatched),
+            Some(exchange) => {
+                let outcome = response.extensions().get::<Outcome>().copied();
+                let answered = Answered { status: response.status(), outcome };
+                let end = Box::new(move |delivered| exchange.end(answered, delivered));
+                response.map(|body| Watched::new(body, end))
+            }
         }
+    }
+
+    /// Listens to the request if its route is in observe mode, and remembers it if anybody wants to
+    /// know its end.
+    fn watch(
+        self: &Arc<Self>,
+        request: Request<Incoming>,
+        route: Option<&Arc<Route>>,
+    ) -> (Request<Overheard>, Option<Exchange>) {
+        let observed = route.filter(|route| route.mode() == RouteMode::Observe);
+        if observed.is_none() && !self.events.has_listeners() {
+            return (request.map(Overheard::alone), None);
+        }
+        let mut exchange = Exchange::begin(self, route, &request);
+        let Some(route) = observed else {
+            return (request.map(Overheard::alone), Some(exchange));
+        };
+        let limit = route.spec.policy.limits.request_body;
+        let (head, body) = request.into_parts();
+        let (body, ear) = Overheard::heard(body, limit);
+        exchange.listen(ear);
+        (Request::from_parts(head, body), Some(exchange))
     }
 }
 
 /// An answer without words, for what no honest client sends.
 fn refuse(status: StatusCode) -> Response<Told> {
-    let mut response = Response::new(ResponseBody::new(Either::Right(Full::default())));
+    let body = ResponseBody::new(Either::Right(Full::default()));
+    let mut response = Response::new(Watched::unwatched(body));
     *response.status_mut() = status;
     response
 }

@@ -1,7 +1,7 @@
 //! The proxy: connections of clients, and what becomes of each request on them.
 //!
 //! ```text
-//!  listen ──► connection ──► front ──► layer (routes with a rule) ──► forward ──► upstream
+//!  listen ──► connection (strict, sieve) ──► front ──► layer (routes with a rule) ──► forward ──► upstream
 //! ```
 
 mod connection;
@@ -10,6 +10,8 @@ mod forward;
 mod front;
 mod headers;
 mod listen;
+mod sieve;
+mod strict;
 mod tls;
 mod tunnel;
 mod watched;

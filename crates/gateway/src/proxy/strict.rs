@@ -4,6 +4,7 @@
 //! why. The reader has to be one that finishes its answers then (hyper: `half_close(true)`): a
 //! mistake in the third of three pipelined requests must not cost the first two their answers.
 
+mod farewell;
 mod patience;
 mod verdict;
 
@@ -15,6 +16,7 @@ use std::task::{Context, Poll, ready};
 use bytes::{Buf, BytesMut};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+use self::farewell::Farewell;
 pub(super) use self::patience::Pace;
 use self::patience::Patience;
 use self::verdict::Settled;
@@ -35,6 +37,7 @@ pub(super) struct Strict<IO> {
     held: BytesMut,
     /// So many bytes of it, at the front, may go on.
     approved: usize,
+    farewell: Farewell,
 }
 
 /// How much is read at once behind something that is held back: most heads come in two reads at
@@ -50,17 +53,13 @@ impl<IO> Strict<IO> {
             verdict: Verdict::default(),
             held: BytesMut::new(),
             approved: 0,
+            farewell: Farewell::default(),
         }
     }
 
     /// What is to be known about this connection by those who do not read from it.
     pub(super) fn verdict(&self) -> Verdict {
         self.verdict.clone()
-    }
-
-    /// The connection itself, to write an answer to what was refused. What is held back is lost.
-    pub(super) fn into_inner(self) -> IO {
-        self.io
     }
 
     /// Gives the reader what may go on of what was held back.
@@ -173,7 +172,7 @@ impl<IO: AsyncRead + Unpin> AsyncRead for Strict<IO> {
     }
 }
 
-impl<IO: AsyncWrite + Unpin> AsyncWrite for Strict<IO> {
+impl<IO: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Strict<IO> {
     fn poll_write(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -198,8 +197,10 @@ impl<IO: AsyncWrite + Unpin> AsyncWrite for Strict<IO> {
         Pin::new(&mut self.get_mut().io).poll_flush(cx)
     }
 
+    /// Tells a client that was stopped why, before the connection ends.
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().io).poll_shutdown(cx)
+        let Self { io, verdict, farewell, .. } = self.get_mut();
+        farewell.poll_say(cx, io, verdict.end())
     }
 }
 

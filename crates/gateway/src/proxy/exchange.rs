@@ -1,0 +1,188 @@
+//! A request that somebody wants to know the end of: observe mode, or whoever watches.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::request::Parts;
+use http::{Method, Request, StatusCode};
+use oncekey::clock::{Stopwatch, SystemClock};
+use oncekey::core::{Clock as _, KeyId};
+use oncekey::layer::Outcome;
+
+use super::front::Front;
+use super::watched::Delivered;
+use crate::admin::{Event, Mark};
+use crate::observe::{Finding, Suspicion, Would};
+use crate::overheard::{Ear, Listened};
+use crate::route::Route;
+
+/// What is known when a request comes.
+pub(super) struct Exchange {
+    front: Arc<Front>,
+    route: Option<Arc<Route>>,
+    head: Parts,
+    /// Set in observe mode.
+    ear: Option<Ear>,
+    watch: Stopwatch,
+}
+
+/// What is known when it has been answered.
+pub(super) struct Answered {
+    pub(super) status: StatusCode,
+    /// What the layer did, if it did anything.
+    pub(super) outcome: Option<Outcome>,
+}
+
+impl Exchange {
+    /// Notes a request. Its head is copied: the original goes on.
+    pub(super) fn begin<B>(
+        front: &Arc<Front>,
+        route: Option<&Arc<Route>>,
+        request: &Request<B>,
+    ) -> Self {
+        let (mut head, ()) = Request::new(()).into_parts();
+        head.method = request.method().clone();
+        head.uri = request.uri().clone();
+        head.headers = request.headers().clone();
+        let (front, route) = (Arc::clone(front), route.cloned());
+        Self { front, route, head, ear: None, watch: Stopwatch::start() }
+    }
+
+    /// Listens to the body, too.
+    pub(super) fn listen(&mut self, ear: Ear) {
+        self.ear = Some(ear);
+    }
+
+    /// Tells everybody how it ended. In a task of its own, because a long body takes a while to
+    /// compare, and the connection has others to serve.
+    pub(super) fn end(self, answered: Answered, delivered: Delivered) {
+        // Without a runtime the program ends, and nobody listens any more.
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            let took = self.watch.elapsed();
+            runtime.spawn(async move { self.tell(&answered, delivered, took) });
+        }
+    }
+
+    fn tell(&self, answered: &Answered, delivered: Delivered, took: Duration) {
+        let key = self.key();
+        let finding = self.ear.as_ref().map(|ear| self.compare(ear, key));
+        if delivered == Delivered::Partly {
+            let (route, stage) = (self.name(), "after_answer");
+            metrics::counter!("oncekey_client_aborts_total", "route" => route, "stage" => stage)
+                .increment(1);
+        }
+        if let Some(finding) = finding {
+            self.count(finding);
+            self.log(finding, answered.status, took);
+        }
+        self.front.events.publish(|| Event {
+            ts: SystemClock.now(),
+            method: method(&self.head.method),
+            route: self.name(),
+            status: answered.status.as_u16(),
+            outcome: match (finding, answered.outcome) {
+                (Some(finding), _) => finding.would.label(),
+                (None, Some(outcome)) => outcome.label(),
+                (None, None) => Outcome::Bypassed.label(),
+            },
+            duration: took,
+            key_hash: key.ok().flatten(),
+            mark: mark(finding, answered.outcome),
+        });
+    }
+
+    fn name(&self) -> Arc<str> {
+        self.route.as_ref().map_or_else(|| "-".into(), |route| Arc::clone(&route.spec.name))
+    }
+
+    /// Which key it has; an error if it has something that is none, or nobody knows whose it is.
+    fn key(&self) -> Result<Option<KeyId>, ()> {
+        let Some(route) = &self.route else { return Ok(None) };
+        let Some(key) = route.rule.key(&self.head.headers).map_err(drop)? else { return Ok(None) };
+        let scope = route.scope.find(&self.head).map_err(drop)?;
+        Ok(Some(self.front.engine.key_id(&scope, &key)))
+    }
+
+    fn compare(&self, ear: &Ear, key: Result<Option<KeyId>, ()>) -> Finding {
+        let fingerprint = match (ear.listened(), &self.route) {
+            (Listened::Whole(body), Some(route)) => {
+                Some(route.rule.fingerprint_of(&self.head, &body))
+            }
+            (Listened::TooLong | Listened::Broken, _) | (_, None) => None,
+        };
+        self.front.observer.look(key, fingerprint)
+    }
+
+    fn count(&self, finding: Finding) {
+        let (route, method) = (self.name(), method(&self.head.method));
+        let outcome = finding.would.label();
+        metrics::counter!(
+            "oncekey_requests_total",
+            "route" => Arc::clone(&route), "method" => method, "mode" => "observe",
+            "outcome" => outcome
+        )
+        .increment(1);
+        let duplicate = match (finding.would, finding.suspicion) {
+            (Would::Replay { .. }, _) => Some(("keyed", "high")),
+            (_, Some(suspicion)) => Some((suspicion.label(), "low")),
+            (_, None) => None,
+        };
+        if let Some((kind, confidence)) = duplicate {
+            metrics::counter!(
+                "oncekey_duplicates_observed_total",
+                "route" => route, "kind" => kind, "confidence" => confidence
+            )
+            .increment(1);
+        }
+    }
+
+    fn log(&self, finding: Finding, status: StatusCode, took: Duration) {
+        let seen = match (finding.would, finding.suspicion) {
+            (Would::Replay { after }, _) => Some(("keyed", after)),
+            (_, Some(Suspicion::Hollow { after })) => Some(("hollow", after)),
+            (_, Some(Suspicion::Keyless { after })) => Some(("keyless_suspected", after)),
+            (_, None) => None,
+        };
+        let duration_ms = took.as_secs_f64() * 1_000.0;
+        match seen {
+            Some((kind, after)) => tracing::warn!(
+                route = &*self.name(),
+                kind,
+                after_ms = after.as_secs_f64() * 1_000.0,
+                status = status.as_u16(),
+                duration_ms,
+                "duplicate observed"
+            ),
+            None => tracing::debug!(
+                route = &*self.name(),
+                outcome = finding.would.label(),
+                status = status.as_u16(),
+                duration_ms,
+                "observed"
+            ),
+        }
+    }
+}
+
+fn mark(finding: Option<Finding>, outcome: Option<Outcome>) -> Option<Mark> {
+    match (finding.map(|finding| finding.would), outcome) {
+        (Some(Would::Replay { .. }), _) => Some(Mark::Duplicate),
+        (_, Some(Outcome::Replayed)) => Some(Mark::Replayed),
+        (_, Some(Outcome::Coalesced)) => Some(Mark::Coalesced),
+        (_, _) => None,
+    }
+}
+
+/// A method as a label: clients can make up any number of them.
+fn method(method: &Method) -> &'static str {
+    match *method {
+        Method::GET => "GET",
+        Method::HEAD => "HEAD",
+        Method::OPTIONS => "OPTIONS",
+        Method::POST => "POST",
+        Method::PUT => "PUT",
+        Method::PATCH => "PATCH",
+        Method::DELETE => "DELETE",
+        _ => "other",
+    }
+}
