@@ -28,7 +28,8 @@ mod problem;
 mod serve;
 mod state;
 mod status;
-#[cfg(all(test, feature = "sqlite"))]
+#[cfg(test)]
+#[cfg(feature = "sqlite")]
 pub(crate) mod tests;
 
 pub(crate) use self::access::{Access, Exposed, Payload, Token, TokenError, refuse_exposed};

@@ -8,7 +8,8 @@ mod health;
 mod keys;
 mod status;
 mod table;
-#[cfg(all(test, feature = "sqlite"))]
+#[cfg(test)]
+#[cfg(feature = "sqlite")]
 mod tests;
 mod text;
 
