@@ -70,9 +70,6 @@ pub(crate) struct RunArgs {
     /// What routes do that do not say it themselves: off, observe, optional or required
     #[arg(long, value_name = "MODE")]
     pub(crate) mode: Option<String>,
-    /// Reload the configuration whenever its file changes
-    #[arg(long, requires = "config")]
-    pub(crate) watch: bool,
 }
 
 #[derive(Debug, Args)]

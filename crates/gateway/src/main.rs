@@ -14,6 +14,7 @@ mod proxy;
 mod remote;
 mod route;
 mod run;
+mod serve;
 mod stop;
 mod store;
 mod telemetry;

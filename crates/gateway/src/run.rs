@@ -1,86 +1,104 @@
-//! `oncekey run`: the gateway, from its settings to its end.
+//! `oncekey run`: the gateway, from its command line to its end.
 
-use std::net::SocketAddr;
-use std::path::PathBuf;
-use std::sync::Arc;
-use std::time::Duration;
-
-use arc_swap::ArcSwap;
-use oncekey::engine::Engine;
-use oncekey::store::{self, Opened};
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::args::RunArgs;
+use crate::config::{Config, LogFormat, Options};
 use crate::exit::{self, Exit};
-use crate::plan::{Manners, Plan};
-use crate::proxy::{Deadlines, Forward, Front, Listener, Settings, Terms};
-use crate::route::RouteTable;
-use crate::stop::stop;
-use crate::upstream::{Patience, Target, Trust, Upstream};
+use crate::serve::{Origin, Running};
+use crate::telemetry::logs::{self, Format, Logs};
+use crate::telemetry::prometheus::{self, Prometheus};
 
 /// Runs the gateway until it is told to stop.
 pub(crate) async fn run(args: RunArgs) -> Result<(), Exit> {
-    let target: Target = args
-        .to
-        .parse()
-        .map_err(|error| Exit::chain(exit::USAGE, "--to is no upstream", Some(&error)))?;
-    let store = store::open(&args.store).await;
-    let store = store.map_err(|error| Exit::of_store("cannot open the store", &error))?;
-    let engine = engine(&store)?;
-    let upstream = Upstream::new(
-        target,
-        &Trust::nobody(),
-        Patience { connect: Duration::from_secs(5), answer: Duration::from_secs(60) },
-    );
-    let forward = Forward::new(Settings {
-        upstream,
-        host: None,
-        problems: oncekey::problem::DEFAULT_BASE.into(),
-    });
-    let manners = Manners { problems: oncekey::problem::DEFAULT_BASE.into(), status_path: None };
-    let plan = Plan::new(&engine, RouteTable::all(), forward, &manners)
-        .map_err(|error| Exit::chain(exit::USAGE, "the settings contradict", Some(&error)))?;
-    let front = Arc::new(Front { plan: ArcSwap::from_pointee(plan) });
-    let listener = Listener::bind(args.listen).await.map_err(|error| {
-        Exit::chain(exit::FAILURE, &format!("cannot listen on {}", args.listen), Some(&error))
-    })?;
-    let terms = Terms {
-        tls: None,
-        deadlines: Deadlines { head: Duration::from_secs(10) },
-        connections: 10_000,
-    };
-    let (stopper, stopped) = stop();
-    let serving = tokio::spawn(listener.serve(front, terms, stopped));
-    wait_for_signal().await;
-    stopper.raise();
-    drop(tokio::time::timeout(Duration::from_secs(30), serving).await);
-    let drained = engine.shutdown(Duration::from_secs(30)).await;
-    tracing::info!(?drained, "stopped");
+    let RunArgs { config: file, to, listen, admin, store, mode } = args;
+    let origin = Origin { file, options: Options { upstream: to, listen, admin, store, mode } };
+    let config = origin.load()?;
+    install_logs(&config)?;
+    config.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
+    let metrics = install_metrics(&config)?;
+    let mut signals = Signals::listen()?;
+    let upstream = config.server.upstream.clone();
+    let running = Running::start(config, origin, metrics).await?;
+    tracing::info!(listen = running.listen, admin = %running.admin, upstream, "serving");
+    loop {
+        let wanted = tokio::select! {
+            wanted = signals.next() => wanted,
+            () = running.drain_wanted() => Wanted::End,
+        };
+        match wanted {
+            Wanted::End => break,
+            Wanted::Reload => reload(&running).await,
+        }
+    }
+    tracing::info!("draining");
+    let drained = running.finish().await;
+    tracing::info!(stopped = drained.stopped, left = drained.left, "stopped");
     Ok(())
 }
 
-fn engine(store: &Opened) -> Result<Engine, Exit> {
-    let mut builder = Engine::builder(Arc::new(store.clone())).store_label(store.label());
-    if let Some(wake) = store.wake() {
-        builder = builder.wake(wake);
+async fn reload(running: &Running) {
+    match running.reload().await {
+        Ok(said) => said.iter().for_each(|line| tracing::warn!("{line}")),
+        Err(why) => tracing::error!("the old configuration stays in force: {why}"),
     }
-    builder.build().map_err(|error| {
-        Exit::chain(exit::FAILURE, "the engine does not start", Some(&error))
-    })
 }
 
-/// Waits until a person or a supervisor wants the program to end.
-async fn wait_for_signal() {
-    let (Ok(mut terminate), Ok(mut interrupt)) =
-        (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
-    else {
-        return std::future::pending().await;
+fn install_logs(config: &Config) -> Result<(), Exit> {
+    let format = match config.telemetry.format {
+        LogFormat::Auto => Format::Auto,
+        LogFormat::Json => Format::Json,
+        LogFormat::Pretty => Format::Pretty,
     };
-    tokio::select! {
-        _ = terminate.recv() => {}
-        _ = interrupt.recv() => {}
-    }
+    let instance = config.server.listen.to_string();
+    let logs = Logs { format, filter: config.telemetry.level.clone(), instance };
+    logs::install(&logs)
+        .map_err(|error| Exit::chain(exit::INVALID, "there is no log", Some(&error)))
 }
 
-#[allow(dead_code)]
-fn unused(_: SocketAddr, _: PathBuf) {}
+/// Metrics of everything that is started afterwards.
+fn install_metrics(config: &Config) -> Result<Prometheus, Exit> {
+    let metrics = prometheus::install(config.store.kind())
+        .map_err(|error| Exit::chain(exit::FAILURE, "there are no metrics", Some(&error)))?;
+    tokio::spawn(metrics.clone().upkeep());
+    Ok(metrics)
+}
+
+/// What somebody wants of the program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wanted {
+    /// That it ends.
+    End,
+    /// That it reads its configuration again.
+    Reload,
+}
+
+/// What the system or a person tells the program.
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+    hang_up: Signal,
+}
+
+impl Signals {
+    fn listen() -> Result<Self, Exit> {
+        let one = |kind| {
+            signal(kind).map_err(|error| {
+                Exit::chain(exit::FAILURE, "cannot listen to signals", Some(&error))
+            })
+        };
+        Ok(Self {
+            terminate: one(SignalKind::terminate())?,
+            interrupt: one(SignalKind::interrupt())?,
+            hang_up: one(SignalKind::hangup())?,
+        })
+    }
+
+    async fn next(&mut self) -> Wanted {
+        tokio::select! {
+            _ = self.terminate.recv() => Wanted::End,
+            _ = self.interrupt.recv() => Wanted::End,
+            _ = self.hang_up.recv() => Wanted::Reload,
+        }
+    }
+}

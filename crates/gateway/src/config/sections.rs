@@ -270,6 +270,15 @@ impl Reader<'_> {
     }
 }
 
+impl StoreSection {
+    /// The word for the kind of store in metrics.
+    pub(crate) fn kind(&self) -> &'static str {
+        const KINDS: [&str; 6] = ["sqlite", "postgres", "mysql", "redis", "dynamodb", "memory"];
+        let known = |kind: &&&str| self.url.0.starts_with(**kind);
+        KINDS.iter().find(known).copied().unwrap_or("store")
+    }
+}
+
 impl Secret {
     /// What must not be printed.
     pub(crate) fn expose(&self) -> &str {

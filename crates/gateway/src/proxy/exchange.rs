@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use http::request::Parts;
 use http::{Method, Request, StatusCode};
-use oncekey::clock::{Stopwatch, SystemClock};
+use oncekey::clock::{SystemClock, SystemUptime, Uptime as _};
 use oncekey::core::{Clock as _, KeyId};
 use oncekey::layer::Outcome;
 
@@ -23,7 +23,8 @@ pub(super) struct Exchange {
     head: Parts,
     /// Set in observe mode.
     ear: Option<Ear>,
-    watch: Stopwatch,
+    /// When it came.
+    began: Duration,
 }
 
 /// What is known when it has been answered.
@@ -45,7 +46,7 @@ impl Exchange {
         head.uri = request.uri().clone();
         head.headers = request.headers().clone();
         let (front, route) = (Arc::clone(front), route.cloned());
-        Self { front, route, head, ear: None, watch: Stopwatch::start() }
+        Self { front, route, head, ear: None, began: SystemUptime.elapsed() }
     }
 
     /// Listens to the body, too.
@@ -58,7 +59,7 @@ impl Exchange {
     pub(super) fn end(self, answered: Answered, delivered: Delivered) {
         // Without a runtime the program ends, and nobody listens any more.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            let took = self.watch.elapsed();
+            let took = SystemUptime.elapsed().saturating_sub(self.began);
             runtime.spawn(async move { self.tell(&answered, delivered, took) });
         }
     }

@@ -20,4 +20,4 @@ pub(crate) use self::connection::Deadlines;
 pub(crate) use self::forward::{Forward, Settings};
 pub(crate) use self::front::Front;
 pub(crate) use self::listen::{Listener, Terms};
-pub(crate) use self::tls::{TlsError, server as tls_for_clients};
+pub(crate) use self::tls::server as tls_for_clients;

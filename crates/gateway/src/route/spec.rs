@@ -130,6 +130,16 @@ impl RouteMode {
     }
 }
 
+impl KeySource {
+    /// The header that it is, if it is one.
+    pub(crate) const fn header(&self) -> Option<&HeaderName> {
+        match self {
+            Self::Header(name) => Some(name),
+            Self::Json(_) | Self::Query(_) => None,
+        }
+    }
+}
+
 impl ScopePart {
     /// The header that it stands in, if it does.
     pub(crate) const fn header(&self) -> Option<&HeaderName> {

@@ -27,7 +27,7 @@ use crate::overheard::Overheard;
 pub(crate) use self::answer::Answer;
 pub(crate) use self::pool::Care;
 pub(crate) use self::stream::Stream;
-pub(crate) use self::target::{Speaks, Target};
+pub(crate) use self::target::{Place, Speaks, Target, Tls};
 pub(crate) use self::trust::Trust;
 
 /// A request body on its way to the upstream: as it comes from the client, or read before.

@@ -3,6 +3,7 @@
 use http::header::CONTENT_TYPE;
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Uri};
+use oncekey_core::fingerprint::Prepared;
 use oncekey_core::{Fingerprint, Subject};
 
 use super::rule::Rule;
@@ -20,7 +21,7 @@ impl Rule {
     #[must_use]
     pub fn fingerprint_of(&self, parts: &Parts, body: &[u8]) -> Fingerprint {
         Head::of(parts, &parts.uri).with_subject(self, body, |subject| {
-            Fingerprint::v1(subject, self.fingerprint_rules())
+            Prepared::v1(subject, self.fingerprint_rules()).fingerprint()
         })
     }
 }

@@ -57,7 +57,7 @@ impl Seen<'_> {
     }
 
     fn protects(&self) -> bool {
-        self.spec.mode.of_rule().is_some()
+        self.spec.mode.of_rule() != oncekey::layer::Mode::Off
     }
 }
 

@@ -1,0 +1,285 @@
+//! The gateway, put together from a configuration and running.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use arc_swap::ArcSwap;
+use async_trait::async_trait;
+use oncekey::core::Policy;
+use oncekey::engine::Drained;
+use tokio::net::TcpListener;
+use tokio::sync::{Mutex, Notify};
+use tokio::task::JoinHandle;
+use tokio::time::{sleep, timeout};
+
+use crate::admin::{self, Access, Admin, Events, Gateway, Reload, RouteView, Token};
+use crate::config::{Config, Env, Options};
+use crate::exit::{self, Exit};
+use crate::keeping::Keeping;
+use crate::observe::Observer;
+use crate::plan::Plan;
+use crate::route::Route;
+use crate::proxy::{Deadlines, Front, Listener, Terms, tls_for_clients};
+use crate::stop::{Stop, Stopper, stop};
+use crate::telemetry::prometheus::Prometheus;
+
+/// A gateway that serves clients.
+pub(crate) struct Running {
+    gate: Arc<Gate>,
+    pub(crate) listen: String,
+    pub(crate) admin: SocketAddr,
+    clients: JoinHandle<()>,
+    operators: JoinHandle<()>,
+    loops: Vec<JoinHandle<()>>,
+    stop_clients: Stopper,
+    stop_operators: Stopper,
+}
+
+/// Where the configuration came from, to read it again.
+#[derive(Clone, Debug)]
+pub(crate) struct Origin {
+    /// `None` if everything was said on the command line.
+    pub(crate) file: Option<PathBuf>,
+    pub(crate) options: Options,
+}
+
+/// What those need who look at the gateway or change it while it runs.
+struct Gate {
+    front: Arc<Front>,
+    keeping: Keeping,
+    config: ArcSwap<Config>,
+    origin: Origin,
+    /// One reload at a time.
+    reloading: Mutex<()>,
+    draining: AtomicBool,
+    drain: Notify,
+}
+
+impl Origin {
+    /// Reads the configuration, with everything that is wrong with it.
+    pub(crate) fn load(&self) -> Result<Config, Exit> {
+        let env = Env::of_process();
+        let config = match &self.file {
+            Some(file) => Config::load_with(file, &env, &self.options),
+            None => Config::for_upstream(&self.options, &env),
+        };
+        config.map_err(|problems| crate::config::refusal(&problems))
+    }
+}
+
+impl Running {
+    /// Starts to serve. When this returns, clients are answered.
+    pub(crate) async fn start(
+        config: Config,
+        origin: Origin,
+        metrics: Prometheus,
+    ) -> Result<Self, Exit> {
+        let keeping = Keeping::open(&config.store).await?;
+        let plan = Plan::new(&config, &keeping)?;
+        let front = Arc::new(Front {
+            plan: ArcSwap::from_pointee(plan),
+            engine: keeping.engine.clone(),
+            observer: Observer::new(),
+            events: Events::default(),
+        });
+        let listener = bind(config.server.listen).await?;
+        let operators = bind_admin(config.admin.listen).await?;
+        let terms = terms(&config)?;
+        let access = access(&config)?;
+        let loops = loops(&config, &keeping, &front);
+        let gate = Arc::new(Gate {
+            front: Arc::clone(&front),
+            keeping,
+            config: ArcSwap::from_pointee(config),
+            origin,
+            reloading: Mutex::new(()),
+            draining: AtomicBool::new(false),
+            drain: Notify::new(),
+        });
+        let (stop_clients, stopped) = stop();
+        let (stop_operators, operators_stopped) = stop();
+        let (listen, admin) = (listener.address(), local(&operators)?);
+        let clients = tokio::spawn(listener.serve(front, terms, stopped));
+        let operators = Arc::clone(&gate).serve_operators(operators, access, metrics, operators_stopped);
+        let operators = tokio::spawn(operators);
+        Ok(Self { gate, listen, admin, clients, operators, loops, stop_clients, stop_operators })
+    }
+
+    /// Finished requests, as they happen.
+    pub(crate) fn events(&self) -> &Events {
+        &self.gate.front.events
+    }
+
+    /// Waits until an operator wants it to drain.
+    pub(crate) async fn drain_wanted(&self) {
+        self.gate.drain.notified().await;
+    }
+
+    /// Puts a new configuration in force, or says why not.
+    pub(crate) async fn reload(&self) -> Result<Vec<String>, String> {
+        self.gate.reload(Reload::Apply).await
+    }
+
+    /// Ends it: readiness fails first, then nobody new is taken, then what runs is finished and
+    /// what was never sent is handed back.
+    pub(crate) async fn finish(self) -> Drained {
+        self.gate.draining.store(true, Ordering::SeqCst);
+        let drain = self.gate.config.load().server.drain;
+        // Whoever sends clients here looks at the readiness now and then.
+        sleep(drain.delay).await;
+        self.stop_clients.raise();
+        // Clients whose requests are not over by then lose their answers, not their work.
+        drop(timeout(drain.timeout, self.clients).await);
+        let drained = self.gate.keeping.engine.shutdown(drain.timeout).await;
+        self.loops.iter().for_each(JoinHandle::abort);
+        self.stop_operators.raise();
+        drop(self.operators.await);
+        drained
+    }
+}
+
+impl Gate {
+    async fn serve_operators(
+        self: Arc<Self>,
+        listener: TcpListener,
+        access: Access,
+        metrics: Prometheus,
+        stop: Stop,
+    ) {
+        let (engine, store) = (self.keeping.engine.clone(), self.keeping.store.clone());
+        let events = self.front.events.clone();
+        let admin = Admin::new(engine, store, self, metrics, access).events(events);
+        admin::serve(listener, Arc::new(admin), async move { stop.raised().await }).await;
+    }
+}
+
+#[async_trait]
+impl Gateway for Gate {
+    fn routes(&self) -> Vec<RouteView> {
+        self.front.plan.load().routes.routes().iter().map(|route| view(route)).collect()
+    }
+
+    fn policy(&self, route: &str) -> Option<Arc<Policy>> {
+        let plan = self.front.plan.load();
+        let found = plan.routes.routes().iter().find(|known| known.name() == route);
+        found.map(|route| Arc::clone(&route.spec.policy))
+    }
+
+    async fn upstream(&self) -> Result<(), String> {
+        let upstream = self.front.plan.load().upstream.clone();
+        upstream.check().await.map_err(|error| format!("{}: {error}", upstream.target()))
+    }
+
+    async fn reload(&self, reload: Reload) -> Result<Vec<String>, String> {
+        let _one = self.reloading.lock().await;
+        let new = self.origin.load().map_err(|exit| exit.text().to_owned())?;
+        let old = self.config.load_full();
+        let mut said = changes(&old, &new);
+        let plan = Plan::new(&new, &self.keeping).map_err(|exit| exit.text().to_owned())?;
+        if reload == Reload::Apply {
+            self.front.plan.store(Arc::new(plan));
+            self.config.store(Arc::new(new));
+            tracing::info!("config reloaded");
+        } else {
+            said.push("nothing was changed: this was a dry run".to_owned());
+        }
+        Ok(said)
+    }
+
+    fn drain(&self) {
+        if !self.draining.swap(true, Ordering::SeqCst) {
+            self.drain.notify_one();
+        }
+    }
+
+    fn is_draining(&self) -> bool {
+        self.draining.load(Ordering::SeqCst)
+    }
+}
+
+impl fmt::Debug for Gate {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.debug_struct("Gate").finish_non_exhaustive()
+    }
+}
+
+fn view(route: &Route) -> RouteView {
+    let spec = &route.spec;
+    RouteView {
+        name: route.name().to_owned(),
+        mode: route.mode().label(),
+        methods: spec.protected_methods().iter().map(|method| method.as_str().to_owned()).collect(),
+        path: spec.pattern.path().to_owned(),
+        class: spec.policy.class.label(),
+        retention_seconds: spec.policy.retention.as_secs(),
+    }
+}
+
+/// What a person has to know about a new configuration.
+fn changes(old: &Config, new: &Config) -> Vec<String> {
+    let restart = old.needs_restart(new).into_iter();
+    let mut said: Vec<String> =
+        restart.map(|name| format!("{name} has changed and holds only after a restart")).collect();
+    said.extend(old.rescoped(new).into_iter().map(|route| {
+        format!("the keys of {route} belong to others now: a retry across this change runs again")
+    }));
+    said
+}
+
+fn loops(config: &Config, keeping: &Keeping, front: &Arc<Front>) -> Vec<JoinHandle<()>> {
+    let (every, batch) = (config.store.sweep_every, config.store.sweep_batch);
+    let reaper = keeping.engine.reaper().every(every).batch(batch);
+    let front = Arc::clone(front);
+    let sweeper = keeping.engine.sweeper(Arc::new(keeping.store.clone())).policies(move |route| {
+        let plan = front.plan.load();
+        let found = plan.routes.routes().iter().find(|known| known.name() == route);
+        found.map(|route| Arc::clone(&route.spec.policy))
+    });
+    vec![tokio::spawn(reaper.run()), tokio::spawn(sweeper.run())]
+}
+
+fn terms(config: &Config) -> Result<Terms, Exit> {
+    let server = &config.server;
+    let tls = server.tls.as_ref().map(tls_for_clients).transpose();
+    let tls = tls.map_err(|error| {
+        Exit::chain(exit::INVALID, "clients cannot be served with TLS", Some(&error))
+    })?;
+    let deadlines = Deadlines {
+        head: server.timeouts.header,
+        body: server.timeouts.body,
+        idle: server.timeouts.idle,
+        max_head: server.max_head,
+    };
+    Ok(Terms { tls, deadlines, connections: server.max_connections })
+}
+
+fn access(config: &Config) -> Result<Access, Exit> {
+    let wrong = |error: &(dyn std::error::Error + 'static)| {
+        Exit::chain(exit::INVALID, "operators cannot be served", Some(error))
+    };
+    let token = config.admin.token_file.as_deref().map(Token::from_file).transpose();
+    let token = token.map_err(|error| wrong(&error))?;
+    Access::new(config.admin.listen, token, &[]).map_err(|error| wrong(&error))
+}
+
+async fn bind(address: SocketAddr) -> Result<Listener, Exit> {
+    Listener::bind(address).await.map_err(|error| cannot_listen(address, &error))
+}
+
+async fn bind_admin(address: SocketAddr) -> Result<TcpListener, Exit> {
+    TcpListener::bind(address).await.map_err(|error| cannot_listen(address, &error))
+}
+
+fn cannot_listen(address: SocketAddr, error: &std::io::Error) -> Exit {
+    let what = format!("cannot listen on {address}; is another program there?");
+    Exit::chain(exit::FAILURE, &what, Some(error))
+}
+
+fn local(listener: &TcpListener) -> Result<SocketAddr, Exit> {
+    listener.local_addr().map_err(|error| {
+        Exit::chain(exit::FAILURE, "the admin listener has no address", Some(&error))
+    })
+}
