@@ -29,8 +29,11 @@ pub(crate) fn run(what: Option<&str>, arguments: &[String]) -> Result<ExitCode> 
         return Ok(ExitCode::from(crate::EXIT_USAGE));
     };
     let mut command = programs::cargo();
-    command.args(["run", "--release", "-p", "oncekey-bench", "--bin", program, "--"]);
-    command.args(arguments).current_dir(crate::root());
+    command.args(["run", "--release", "-p", "oncekey-bench", "--bin", program]);
+    if *program == "bench-store" {
+        command.args(["--features", "servers"]);
+    }
+    command.arg("--").args(arguments).current_dir(crate::root());
     if *program == "bench-store" && arguments.iter().any(|argument| argument == "--all") {
         return beside_servers(command);
     }
