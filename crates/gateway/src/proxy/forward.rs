@@ -121,6 +121,12 @@ impl Settings {
     fn explain(&self, failure: &Failure, route: Option<&Route>) -> Response<Reply> {
         let undelivered = failure.undelivered();
         let (code, detail, phase) = match (failure, undelivered) {
+            // Neither the upstream nor we failed: what the client sent broke off.
+            (Failure::Broke(_, error), _) if error.is_user() => (
+                Code::BodyIncomplete,
+                "The body of the request ended before its end.",
+                "client",
+            ),
             (Failure::Unreachable(_) | Failure::Broke(..), Undelivered::NeverSent) => (
                 Code::UpstreamUnreachable,
                 "The service behind this gateway could not be reached. Nothing was executed.",
@@ -144,12 +150,14 @@ impl Settings {
                 "sent",
             ),
         };
-        let name = route.map_or("-", Route::name).to_owned();
-        metrics::counter!("oncekey_upstream_failures_total", "route" => name, "phase" => phase)
-            .increment(1);
-        tracing::warn!(error = %chain(failure), phase, "no answer from the upstream");
+        if code != Code::BodyIncomplete {
+            let name = route.map_or("-", Route::name).to_owned();
+            metrics::counter!("oncekey_upstream_failures_total", "route" => name, "phase" => phase)
+                .increment(1);
+            tracing::warn!(error = %chain(failure), phase, "no answer from the upstream");
+        }
         let mut response = self.problem(&Problem::new(code, detail));
-        if undelivered == Undelivered::NeverSent {
+        if code == Code::UpstreamUnreachable {
             response.headers_mut().insert(RETRY_AFTER, COME_BACK);
         }
         response.extensions_mut().insert(undelivered);
