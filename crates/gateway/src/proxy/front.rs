@@ -13,7 +13,7 @@ use oncekey::layer::{Outcome, RequestBody, ResponseBody};
 use tower_service::Service as _;
 
 use super::exchange::{Answered, Exchange};
-use super::forward::Reply;
+use super::forward::{Reply, sign};
 use super::headers::{Switch, say_forwarded, strip_hops};
 use super::watched::Watched;
 use crate::admin::Events;
@@ -76,7 +76,7 @@ impl Front {
         }
         let mut service = plan.service.clone();
         let response = match service.call(request).await {
-            Ok(response) => response,
+            Ok(response) => sign(response),
             Err(never) => match never {},
         };
         match exchange {

@@ -10,7 +10,11 @@ pub(crate) mod stub;
 #[path = "../../../oncekey/tests/battery/wire.rs"]
 pub(crate) mod wire;
 
+use std::net::SocketAddr;
 use std::time::Duration;
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
 
 /// What takes longer hangs. Everything here takes less than a second on a machine that is not busy.
 pub(crate) const LONGEST: Duration = Duration::from_secs(60);
@@ -29,6 +33,17 @@ pub(crate) async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
         }
     })
     .await;
+}
+
+/// Says something, says that this was all, and listens until the other side closes.
+pub(crate) async fn converse(address: SocketAddr, bytes: &[u8]) -> Vec<u8> {
+    let mut socket = TcpStream::connect(address).await.unwrap();
+    // Whoever is refused may find that nobody listens any more, and a reset is an end, too.
+    let _ = socket.write_all(bytes).await;
+    let _ = socket.shutdown().await;
+    let mut heard = Vec::new();
+    let _ = within("an answer", socket.read_to_end(&mut heard)).await;
+    heard
 }
 
 /// Whether `part` stands somewhere in `whole`.

@@ -30,8 +30,9 @@ async function control(url, response) {
   if (url.pathname === "/control/begun") {
     await until(() => begun(tenant).length >= Number(url.searchParams.get("times")));
   }
-  response.writeHead(200, { "content-type": "application/json" });
-  response.end(JSON.stringify(begun(tenant)));
+  const body = Buffer.from(JSON.stringify(begun(tenant)));
+  response.writeHead(200, { "content-type": "application/json", "content-length": body.length });
+  response.end(body);
 }
 
 // The bytes of an answer, to send a part of them.
