@@ -7,16 +7,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::header::UPGRADE;
-use http::{Method, Request, StatusCode};
+use http::{Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use oncekey::layer::Undelivered;
+use oncekey::problem::{Code, Problem};
 use tokio::io::{AsyncRead, AsyncWrite};
 
-use super::front::{Front, Peer};
+use super::front::{Front, Peer, Told, refuse};
 use super::sieve::Limits;
-use super::strict::{Pace, Strict, Verdict};
+use super::strict::{End, Executed, Pace, Strict, Verdict, document};
 use crate::stop::Stop;
 
 /// Which HTTP a client speaks.
@@ -89,7 +91,7 @@ where
             if switches {
                 settle(&verdict, response.status());
             }
-            Ok::<_, Infallible>(response)
+            Ok::<_, Infallible>(blame(response, verdict.end()))
         }
     });
     let connection = http1::Builder::new()
@@ -146,6 +148,22 @@ fn settle(verdict: &Verdict, status: StatusCode) {
     match status {
         StatusCode::SWITCHING_PROTOCOLS => verdict.upgraded(),
         _ => verdict.declined(),
+    }
+}
+
+/// Says what was wrong with a body, where all that is known behind is that it broke off.
+fn blame(response: Response<Told>, end: Option<End>) -> Response<Told> {
+    let extensions = response.extensions();
+    let code = extensions.get::<Problem>().map(|problem| problem.code);
+    match (end, code) {
+        (Some(End { why, .. }), Some(Code::BodyIncomplete)) => {
+            let executed = match extensions.get::<Undelivered>() {
+                Some(Undelivered::NoAnswer) => Executed::Unknown,
+                Some(Undelivered::NeverSent) | None => Executed::No,
+            };
+            refuse(why.status(), document(why, executed))
+        }
+        _ => response,
     }
 }
 

@@ -8,12 +8,14 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use http::header::{ACCEPT_ENCODING, CONTENT_TYPE, EXPECT, HOST, LINK, RETRY_AFTER};
+use http::header::{
+    ACCEPT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HOST, LINK, RETRY_AFTER,
+};
 use http::uri::PathAndQuery;
 use http::{HeaderName, HeaderValue, Request, Response, StatusCode, Uri, Version};
 use http_body_util::{Either, Full};
 use hyper::upgrade::OnUpgrade;
-use oncekey::layer::{IdempotencyContext, Undelivered};
+use oncekey::layer::{IdempotencyContext, ResponseBody, Undelivered};
 use oncekey::problem::{self, Code, Problem};
 use tower_service::Service;
 
@@ -121,6 +123,12 @@ impl Settings {
     fn explain(&self, failure: &Failure, route: Option<&Route>) -> Response<Reply> {
         let undelivered = failure.undelivered();
         let (code, detail, phase) = match (failure, undelivered) {
+            // Neither the upstream nor we failed: what the client sent broke off.
+            (Failure::Broke(_, error), _) if error.is_user() => (
+                Code::BodyIncomplete,
+                "The body of the request ended before its end.",
+                "client",
+            ),
             (Failure::Unreachable(_) | Failure::Broke(..), Undelivered::NeverSent) => (
                 Code::UpstreamUnreachable,
                 "The service behind this gateway could not be reached. Nothing was executed.",
@@ -144,12 +152,14 @@ impl Settings {
                 "sent",
             ),
         };
-        let name = route.map_or("-", Route::name).to_owned();
-        metrics::counter!("oncekey_upstream_failures_total", "route" => name, "phase" => phase)
-            .increment(1);
-        tracing::warn!(error = %chain(failure), phase, "no answer from the upstream");
+        if code != Code::BodyIncomplete {
+            let name = route.map_or("-", Route::name).to_owned();
+            metrics::counter!("oncekey_upstream_failures_total", "route" => name, "phase" => phase)
+                .increment(1);
+            tracing::warn!(error = %chain(failure), phase, "no answer from the upstream");
+        }
         let mut response = self.problem(&Problem::new(code, detail));
-        if undelivered == Undelivered::NeverSent {
+        if code == Code::UpstreamUnreachable {
             response.headers_mut().insert(RETRY_AFTER, COME_BACK);
         }
         response.extensions_mut().insert(undelivered);
@@ -168,9 +178,29 @@ impl Settings {
         if let Ok(link) = HeaderValue::try_from(link) {
             headers.insert(LINK, link);
         }
-        response.extensions_mut().insert(problem.clone());
+        let extensions = response.extensions_mut();
+        extensions.insert(problem.clone());
+        extensions.insert(Unsigned(self.problems.clone()));
         response
     }
+}
+
+/// Marks a problem that was written where nobody knew the id of the request; with the page that
+/// explains problems.
+#[derive(Clone)]
+struct Unsigned(Box<str>);
+
+/// Writes the id of the request into a problem of ours, if the layer has given it one.
+pub(super) fn sign(mut response: Response<ResponseBody<Reply>>) -> Response<ResponseBody<Reply>> {
+    let Some(Unsigned(page)) = response.extensions_mut().remove() else { return response };
+    let id = response.headers().get("request-id").and_then(|id| id.to_str().ok());
+    let problem = response.extensions().get::<Problem>().cloned();
+    let (Some(id), Some(mut problem)) = (id.map(str::to_owned), problem) else { return response };
+    problem.request_id = Some(id);
+    response.headers_mut().remove(CONTENT_LENGTH);
+    let body = Full::from(problem.to_json(&page));
+    response.extensions_mut().insert(problem);
+    response.map(|_| ResponseBody::new(Either::Right(body)))
 }
 
 /// What an upstream learns about the attempt that a request belongs to.

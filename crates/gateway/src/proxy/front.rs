@@ -4,7 +4,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use http::{Method, Request, Response, StatusCode};
+use http::header::{CONNECTION, CONTENT_TYPE};
+use http::{HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::{Either, Full};
 use hyper::body::Incoming;
 use oncekey::engine::Engine;
@@ -12,7 +13,7 @@ use oncekey::layer::{Outcome, RequestBody, ResponseBody};
 use tower_service::Service as _;
 
 use super::exchange::{Answered, Exchange};
-use super::forward::Reply;
+use super::forward::{Reply, sign};
 use super::headers::{Switch, say_forwarded, strip_hops};
 use super::watched::Watched;
 use crate::admin::Events;
@@ -55,7 +56,7 @@ impl Front {
         mut request: Request<Incoming>,
     ) -> Response<Told> {
         if request.method() == Method::CONNECT {
-            return refuse(StatusCode::METHOD_NOT_ALLOWED);
+            return empty(StatusCode::METHOD_NOT_ALLOWED);
         }
         let plan = self.plan.load_full();
         let switch = Switch::of(request.headers());
@@ -75,7 +76,7 @@ impl Front {
         }
         let mut service = plan.service.clone();
         let response = match service.call(request).await {
-            Ok(response) => response,
+            Ok(response) => sign(response),
             Err(never) => match never {},
         };
         match exchange {
@@ -112,8 +113,20 @@ impl Front {
     }
 }
 
+/// What a client is told that was stopped in the middle of its request.
+pub(super) fn refuse(status: u16, problem: String) -> Response<Told> {
+    let body = ResponseBody::new(Either::Right(Full::from(problem)));
+    let mut response = Response::new(Watched::unwatched(body));
+    *response.status_mut() = StatusCode::from_u16(status).unwrap_or(StatusCode::BAD_REQUEST);
+    let kind = HeaderValue::from_static(oncekey::problem::MEDIA_TYPE);
+    response.headers_mut().insert(CONTENT_TYPE, kind);
+    // What is left of its body is no request.
+    response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    response
+}
+
 /// An answer without words, for what no honest client sends.
-fn refuse(status: StatusCode) -> Response<Told> {
+fn empty(status: StatusCode) -> Response<Told> {
     let body = ResponseBody::new(Either::Right(Full::default()));
     let mut response = Response::new(Watched::unwatched(body));
     *response.status_mut() = status;

@@ -114,10 +114,11 @@ impl Default for Limits {
         Self {
             // Twice what common servers take: signed addresses are long.
             line: 16 * 1024,
-            // The two figures of our secure defaults. A head is the most that is held back for a
-            // connection.
+            // A head is the most that is held back for a connection.
             head: 64 * 1024,
-            fields: 128,
+            // As many as hyper reads without asking for memory; it refuses more by itself, and
+            // does not say why. Apache takes as many.
+            fields: 100,
             // Fits every integer that others count bytes with.
             body: i64::MAX.unsigned_abs(),
             // Extensions are used by nearly nobody. Room for a signature, and a tenth of the price

@@ -17,6 +17,7 @@ use bytes::{Buf, BytesMut};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use self::farewell::Farewell;
+pub(super) use self::farewell::{Executed, document};
 pub(super) use self::patience::Pace;
 use self::patience::Patience;
 use self::verdict::Settled;

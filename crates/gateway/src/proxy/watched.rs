@@ -9,14 +9,15 @@ use pin_project_lite::pin_project;
 
 pin_project! {
     /// A body, and whoever wants to know its end.
-    pub(crate) struct Watched<B> {
+    pub(crate) struct Watched<B: Body> {
         #[pin]
         body: B,
         end: Option<End>,
         delivered: Delivered,
+        break_off: Option<B::Error>,
     }
 
-    impl<B> PinnedDrop for Watched<B> {
+    impl<B: Body> PinnedDrop for Watched<B> {
         fn drop(this: Pin<&mut Self>) {
             let this = this.project();
             if let Some(end) = this.end.take() {
@@ -41,13 +42,13 @@ pub(crate) enum Delivered {
 impl<B: Body> Watched<B> {
     /// A body whose end nobody waits for.
     pub(crate) fn unwatched(body: B) -> Self {
-        Self { body, end: None, delivered: Delivered::Partly }
+        Self { body, end: None, delivered: Delivered::Partly, break_off: None }
     }
 
     /// A body whose end is told to `end`, even if the body is dropped before.
     pub(crate) fn new(body: B, end: End) -> Self {
         let delivered = if body.is_end_stream() { Delivered::Whole } else { Delivered::Partly };
-        Self { body, end: Some(end), delivered }
+        Self { body, end: Some(end), delivered, break_off: None }
     }
 }
 
@@ -60,6 +61,9 @@ impl<B: Body<Data = Bytes>> Body for Watched<B> {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, B::Error>>> {
         let mut this = self.project();
+        if let Some(error) = this.break_off.take() {
+            return Poll::Ready(Some(Err(error)));
+        }
         let polled = this.body.as_mut().poll_frame(cx);
         if this.end.is_some() {
             match &polled {
@@ -69,6 +73,13 @@ impl<B: Body<Data = Bytes>> Body for Watched<B> {
                 }
                 Poll::Ready(Some(_)) | Poll::Pending => {}
             }
+        }
+        if let Poll::Ready(Some(Err(error))) = polled {
+            // hyper throws away what it has not written yet when a body fails. So it is given the
+            // time to write: the client has to see how far the answer came, and that it broke off.
+            *this.break_off = Some(error);
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
         }
         polled
     }

@@ -39,6 +39,9 @@ pub(super) enum Broke {
 
 /// How much an upstream may say before its body: more than common servers accept.
 const MAX_HEAD: usize = 256 * 1024;
+/// How many lines that may be. The hundred that hyper reads by itself are not enough: work that is
+/// done must not become an unknown outcome because its answer sets many cookies.
+const MAX_FIELDS: usize = 1_024;
 
 impl Line {
     pub(super) async fn open(stream: Stream) -> hyper::Result<Self> {
@@ -46,6 +49,7 @@ impl Line {
         let (sender, connection) = http1::Builder::new()
             .preserve_header_case(true)
             .max_buf_size(MAX_HEAD)
+            .max_headers(MAX_FIELDS)
             .handshake(TokioIo::new(stream))
             .await?;
         Ok(Self { sender, connection, written, idle_since: Instant::now() })

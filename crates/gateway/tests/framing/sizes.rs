@@ -4,7 +4,7 @@ use super::{Table, bare, chunked, post};
 
 const LINE: usize = 16 * 1024;
 const HEAD: usize = 64 * 1024;
-const FIELDS: usize = 128;
+const FIELDS: usize = 100;
 const CHUNK_LINE: usize = 512;
 const EXTENSIONS: usize = 8 * 1024;
 const TRAILERS: usize = 8 * 1024;

@@ -6,6 +6,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf as _, Bytes};
+use http::StatusCode;
 use serde_json::json;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
@@ -81,23 +82,44 @@ fn answer(end: End) -> Option<Bytes> {
         (Place::Between | Place::Head | Place::Waiting | Place::Last, _) => {}
         (Place::Body | Place::Open, _) => return None,
     }
-    let status = http::StatusCode::from_u16(end.why.status()).ok()?;
-    let reason = status.canonical_reason().unwrap_or("Error");
-    let body = json!({
-        "type": "about:blank",
-        "title": reason,
-        "status": status.as_u16(),
-        "detail": format!("The request was refused: {}. Nothing was executed.", end.why.text()),
-        "code": end.why.label(),
-        "executed": "no",
-        "retryable": false,
-    })
-    .to_string();
+    let status = status(end.why);
+    let body = document(end.why, Executed::No);
     let head = format!(
-        "HTTP/1.1 {} {reason}\r\nContent-Type: {}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
-        status.as_u16(),
+        "HTTP/1.1 {status}\r\nContent-Type: {}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
         oncekey::problem::MEDIA_TYPE,
         body.len(),
     );
     Some(Bytes::from(head + &body))
+}
+
+/// What is known about a request that was stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::proxy) enum Executed {
+    /// Nobody has seen it.
+    No,
+    /// A part of it has gone on.
+    Unknown,
+}
+
+/// What a client that was stopped is told.
+pub(in crate::proxy) fn document(why: Why, executed: Executed) -> String {
+    let status = status(why);
+    let (word, sentence) = match executed {
+        Executed::No => ("no", "Nothing was executed."),
+        Executed::Unknown => ("unknown", "A part of it had been passed on already."),
+    };
+    json!({
+        "type": "about:blank",
+        "title": status.canonical_reason().unwrap_or("Error"),
+        "status": status.as_u16(),
+        "detail": format!("The request was refused: {}. {sentence}", why.text()),
+        "code": why.label(),
+        "executed": word,
+        "retryable": false,
+    })
+    .to_string()
+}
+
+fn status(why: Why) -> StatusCode {
+    StatusCode::from_u16(why.status()).unwrap_or(StatusCode::BAD_REQUEST)
 }

@@ -75,7 +75,7 @@ fn every_reason_has_a_vector_and_the_status_that_clients_expect() {
 fn the_limits_are_those_that_the_vectors_were_written_for() {
     let Limits { line, head, fields, chunk_line, extensions, trailers, trailer_fields, body } =
         Limits::default();
-    assert_eq!((line, head, fields), (16 * 1024, 64 * 1024, 128));
+    assert_eq!((line, head, fields), (16 * 1024, 64 * 1024, 100));
     assert_eq!((chunk_line, extensions), (512, 8 * 1024));
     assert_eq!((trailers, trailer_fields), (8 * 1024, 32));
     assert_eq!(body, u64::MAX / 2);
