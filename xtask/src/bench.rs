@@ -9,7 +9,7 @@ use crate::programs;
 use crate::screen::{Detail, Screen};
 use crate::servers::{self, Server, Servers};
 use crate::stop::Stop;
-use crate::tools::Tools;
+use crate::tools::{Tool, Tools};
 
 /// Name, what it measures, and which program of the package `oncekey-bench` does it.
 const BENCHES: &[(&str, &str, &str)] = &[
@@ -17,6 +17,11 @@ const BENCHES: &[(&str, &str, &str)] = &[
         "fingerprint",
         "the fingerprint of a JSON body beside a digest and a parse of it",
         "bench-fingerprint",
+    ),
+    (
+        "gateway",
+        "requests through the gateway, beside nginx in front of the same service",
+        "bench-gateway",
     ),
     ("layer", "what the layer adds to a request, beside the crate idempotent", "bench-layer"),
     ("store", "claims and completions per second of each store", "bench-store"),
@@ -34,10 +39,32 @@ pub(crate) fn run(what: Option<&str>, arguments: &[String]) -> Result<ExitCode> 
         command.args(["--features", "servers"]);
     }
     command.arg("--").args(arguments).current_dir(crate::root());
-    if *program == "bench-store" && arguments.iter().any(|argument| argument == "--all") {
-        return beside_servers(command);
+    let all = arguments.iter().any(|argument| argument == "--all");
+    match *program {
+        "bench-store" if all => beside_servers(command, &MEASURED, &Stop::on_signals()?),
+        "bench-gateway" => {
+            let stop = Stop::on_signals()?;
+            prepare_gateway(&mut command, &stop)?;
+            let servers = if all { &MEASURED[..1] } else { &[] };
+            beside_servers(command, servers, &stop)
+        }
+        _ => finish(command),
     }
-    finish(command)
+}
+
+/// What stands around the gateway when it is measured, and the gateway itself.
+fn prepare_gateway(command: &mut Command, stop: &Stop) -> Result<()> {
+    let screen = Screen::new(Detail::Short);
+    let tools = Tools::prepare(&[Tool::Nginx, Tool::Wrk], screen, stop)?;
+    command.env("ONCEKEY_BENCH_NGINX", tools.path(Tool::Nginx)?);
+    command.env("ONCEKEY_BENCH_WRK", tools.path(Tool::Wrk)?);
+    let mut build = programs::cargo();
+    // As people build it, with whatever stores it has then.
+    build.args(["build", "--release", "-p", "oncekey-gateway"]).current_dir(crate::root());
+    let built = build.status().context("cannot run cargo")?;
+    stop.check()?;
+    anyhow::ensure!(built.success(), "the gateway does not compile");
+    Ok(())
 }
 
 fn finish(mut command: Command) -> Result<ExitCode> {
@@ -50,12 +77,11 @@ fn finish(mut command: Command) -> Result<ExitCode> {
 const MEASURED: [Server; 4] = [Server::Postgres, Server::MariaDb, Server::Redis, Server::DynamoDb];
 
 /// Runs a benchmark with servers. It is told why one cannot be had, and shows that.
-fn beside_servers(mut command: Command) -> Result<ExitCode> {
-    let stop = Stop::on_signals()?;
+fn beside_servers(mut command: Command, measured: &[Server], stop: &Stop) -> Result<ExitCode> {
     let screen = Screen::new(Detail::Short);
     let (mut tools, mut able) = (Tools::default(), Vec::new());
-    for server in servers::unprovided().into_iter().filter(|server| MEASURED.contains(server)) {
-        match Tools::prepare(&servers::tools_for(&[server]), screen, &stop) {
+    for server in servers::unprovided().into_iter().filter(|server| measured.contains(server)) {
+        match Tools::prepare(&servers::tools_for(&[server]), screen, stop) {
             Ok(found) => {
                 tools.add(found);
                 able.push(server);
@@ -68,7 +94,7 @@ fn beside_servers(mut command: Command) -> Result<ExitCode> {
     }
     let folder = Folder::create(Logs::Remove)?;
     let mut servers = Servers::start(&able, &tools, &folder);
-    let (settings, failures) = servers.ready(&stop)?;
+    let (settings, failures) = servers.ready(stop)?;
     for failure in failures {
         let failed = able.iter().find(|server| failure.to_string() == server.label());
         if let Some(server) = failed {

@@ -11,7 +11,7 @@ use crate::remote::args::RemoteCommand;
 /// Makes any HTTP API safe to retry.
 #[derive(Debug, Parser)]
 #[command(name = "oncekey", version, about, long_about = None)]
-#[command(after_help = crate::STATUS)]
+#[command(after_help = crate::START)]
 pub(crate) struct Cli {
     #[command(subcommand)]
     pub(crate) command: Option<Command>,
@@ -21,6 +21,9 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Put the gateway in front of an API
     Run(RunArgs),
+    /// Try the gateway on this machine, and watch what it does
+    #[command(after_help = DEV_HELP)]
+    Dev(DevArgs),
     /// Check a configuration, and say everything that is wrong with it
     Validate(ValidateArgs),
     /// Show and explain a configuration
@@ -71,6 +74,32 @@ pub(crate) struct RunArgs {
     #[arg(long, value_name = "MODE")]
     pub(crate) mode: Option<String>,
 }
+
+#[derive(Debug, Args)]
+#[command(group = clap::ArgGroup::new("behind").required(true).args(["to", "demo"]))]
+pub(crate) struct DevArgs {
+    /// The API to watch, such as :3000
+    #[arg(long, value_name = "URL")]
+    pub(crate) to: Option<String>,
+    /// Bring a toy payment API along, and requests to try
+    #[arg(long)]
+    pub(crate) demo: bool,
+    /// Where clients connect on this machine; 0 is any free port
+    #[arg(long, value_name = "PORT", default_value_t = 8787)]
+    pub(crate) port: u16,
+    /// What the gateway does: off, observe, optional or required [default: observe with --to,
+    /// optional with --demo]
+    #[arg(long, value_name = "MODE")]
+    pub(crate) mode: Option<String>,
+}
+
+const DEV_HELP: &str = "\
+Examples:
+  oncekey dev --demo
+  oncekey dev --demo --mode observe
+  oncekey dev --to :3000
+
+Records lie in a temporary folder. Ctrl-C removes it.";
 
 #[derive(Debug, Args)]
 pub(crate) struct ValidateArgs {

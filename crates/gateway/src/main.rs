@@ -1,10 +1,10 @@
-//! The `oncekey` program. It looks after stores; the gateway itself is not built yet, and the
-//! program says so.
+//! The `oncekey` program: a gateway in front of any HTTP API, and what it takes to look after one.
 
 mod about;
 mod admin;
 mod args;
 mod config;
+mod dev;
 mod exit;
 mod keeping;
 mod observe;
@@ -26,8 +26,12 @@ use std::process::ExitCode;
 use self::args::{Cli, Command};
 use self::exit::Exit;
 
-const STATUS: &str = "The gateway is not built yet: this program looks after stores, see \
-                      `oncekey store --help`. The library works; see README.md.";
+const START: &str = "\
+Start here:
+  oncekey dev --demo              a toy payment API, to see what it does
+  oncekey dev --to :3000          watch an API of yours; nothing is changed
+  oncekey run --to :3000          protect it
+  oncekey run -c oncekey.toml     protect it as a configuration says";
 
 fn main() -> ExitCode {
     let Cli { command } = match args::parse() {
@@ -35,8 +39,9 @@ fn main() -> ExitCode {
         Err(exit) => return exit.end(),
     };
     let ended = match command {
-        None => print(&format!("oncekey {}\n{STATUS}\n", env!("CARGO_PKG_VERSION"))),
+        None => print(&format!("oncekey {}\n\n{START}\n", env!("CARGO_PKG_VERSION"))),
         Some(Command::Run(args)) => on_runtime(run::run(args)),
+        Some(Command::Dev(args)) => on_runtime(dev::run(args)),
         Some(Command::Validate(args)) => config::validate(&args),
         Some(Command::Config { command }) => config::run_config(&command),
         Some(Command::Store { command }) => on_runtime(store::run(command)),

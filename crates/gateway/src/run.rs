@@ -57,7 +57,7 @@ fn install_logs(config: &Config) -> Result<(), Exit> {
 }
 
 /// Metrics of everything that is started afterwards.
-fn install_metrics(config: &Config) -> Result<Prometheus, Exit> {
+pub(crate) fn install_metrics(config: &Config) -> Result<Prometheus, Exit> {
     let metrics = prometheus::install(config.store.kind())
         .map_err(|error| Exit::chain(exit::FAILURE, "there are no metrics", Some(&error)))?;
     tokio::spawn(metrics.clone().upkeep());

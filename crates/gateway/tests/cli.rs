@@ -11,13 +11,13 @@ fn text(bytes: Vec<u8>) -> String {
 }
 
 #[test]
-fn without_arguments_it_says_what_it_is_and_what_it_is_not() {
+fn without_arguments_it_says_what_it_is_and_where_to_start() {
     let Output { status, stdout, stderr } = oncekey(&[]);
     let printed = text(stdout);
     assert!(status.success());
     assert_eq!(printed.lines().next(), Some("oncekey 0.1.0"));
-    assert!(printed.contains("The gateway is not built yet"), "{printed}");
-    assert_eq!(printed.lines().count(), 2);
+    assert!(printed.contains("oncekey dev --demo"), "{printed}");
+    assert_eq!(printed.lines().count(), 7);
     assert!(stderr.is_empty());
 }
 
@@ -32,7 +32,8 @@ fn the_version_is_one_line() {
 
 #[test]
 fn help_lists_every_command_and_option() {
-    let pages: [(&[&str], &[&str]); 7] = [
+    let pages: [(&[&str], &[&str]); 8] = [
+        (&["dev", "-h"], &["--demo", "--to", "--port", "--mode", "Examples:"]),
         (&["--help"], &["Usage: oncekey", "store", "status", "-h, --help", "-V, --version"]),
         (&["keys", "-h"], &["list", "show", "resolve", "release", "expire", "erase"]),
         (&["keys", "release", "-h"], &["<ID>", "--reason", "--confirm", "--admin", "--token-file"]),

@@ -36,6 +36,8 @@ pub(crate) enum Tool {
     Dynoxide,
     CargoDeny,
     Curl,
+    Nginx,
+    Wrk,
     Rustfmt,
     Clippy,
 }
@@ -118,6 +120,8 @@ impl Tool {
             Self::Dynoxide => "dynoxide",
             Self::CargoDeny => "cargo-deny",
             Self::Curl => "curl",
+            Self::Nginx => "nginx",
+            Self::Wrk => "wrk",
             Self::Rustfmt => "rustfmt",
             Self::Clippy => "clippy",
         }
@@ -134,6 +138,8 @@ impl Tool {
             Self::Dynoxide => &["dynoxide"],
             Self::CargoDeny => &["cargo-deny"],
             Self::Curl => &["curl"],
+            Self::Nginx => &["nginx"],
+            Self::Wrk => &["wrk"],
             Self::Rustfmt => &["cargo-fmt"],
             Self::Clippy => &["cargo-clippy"],
         }
@@ -154,6 +160,8 @@ impl Tool {
             ),
             Self::CargoDeny => Source::Crate("cargo-deny", "0.20.2", &[]),
             Self::Curl => Source::Package("curl"),
+            Self::Nginx => Source::Package("nginx"),
+            Self::Wrk => Source::Package("wrk"),
             Self::Rustfmt => Source::Component("rustfmt"),
             Self::Clippy => Source::Component("clippy"),
         }
@@ -177,8 +185,29 @@ impl Tool {
             Self::CargoDeny => Version(0, 20, 2),
             // The oldest in a supported distribution.
             Self::Curl => Version(7, 68, 0),
+            // The first that lets a connection to the upstream live as long as it likes.
+            Self::Nginx => Version(1, 15, 3),
+            // The first whose scripts can wait between requests.
+            Self::Wrk => Version(4, 0, 0),
             // These come with the compiler, whose version Cargo checks.
             Self::Rustfmt | Self::Clippy => Version(0, 1, 0),
+        }
+    }
+
+    /// What makes the main program say its version.
+    fn version_option(self) -> &'static str {
+        match self {
+            Self::Nginx | Self::Wrk => "-v",
+            Self::Setpriv
+            | Self::Postgres
+            | Self::PgBouncer
+            | Self::MariaDb
+            | Self::Redis
+            | Self::Dynoxide
+            | Self::CargoDeny
+            | Self::Curl
+            | Self::Rustfmt
+            | Self::Clippy => "--version",
         }
     }
 
@@ -190,7 +219,13 @@ impl Tool {
             Self::MariaDb => Some("ONCEKEY_TEST_MYSQL=mysql://…"),
             Self::Redis => Some("ONCEKEY_TEST_REDIS=redis://…"),
             Self::Dynoxide => Some("ONCEKEY_TEST_DYNAMODB=http://…"),
-            Self::Setpriv | Self::CargoDeny | Self::Curl | Self::Rustfmt | Self::Clippy => None,
+            Self::Setpriv
+            | Self::CargoDeny
+            | Self::Curl
+            | Self::Nginx
+            | Self::Wrk
+            | Self::Rustfmt
+            | Self::Clippy => None,
         }
     }
 
@@ -218,8 +253,11 @@ impl Tool {
             return false;
         }
         let mut command = Command::new(main);
-        command.arg("--version");
-        let found = process::output(command, stop).ok().and_then(|text| Version::find(&text));
+        command.arg(self.version_option());
+        // wrk says its version and ends as if it had failed.
+        let said = process::run(command, stop, |_| {}).ok();
+        let said = said.filter(|said| said.status.success() || self == Self::Wrk);
+        let found = said.and_then(|said| Version::find(&said.output));
         found.is_some_and(|version| match self.source() {
             Source::Package(_) | Source::Component(_) => version >= self.minimum(),
             Source::Crate(..) => version.replaces(self.minimum()),

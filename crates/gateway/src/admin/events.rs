@@ -1,7 +1,8 @@
 //! Finished requests as they happen, for whoever watches.
 //!
 //! The proxy publishes, whoever listens gets. Nobody waits for a listener: one that is too slow is
-//! told how many it missed. There are no keys, paths or bodies in an event.
+//! told how many it missed. There are no keys or bodies in an event, and no path in what leaves the
+//! process: paths may name people.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -41,6 +42,9 @@ pub(crate) struct Event {
     /// The name of the route.
     #[serde(serialize_with = "word")]
     pub(crate) route: Arc<str>,
+    /// The path, for the terminal of whoever develops on this machine. It is not sent to anybody.
+    #[serde(skip)]
+    pub(crate) path: Box<str>,
     /// The status that the client got.
     pub(crate) status: u16,
     /// How it ended, as in metrics.
@@ -66,6 +70,10 @@ pub(crate) enum Mark {
     Coalesced,
     /// It ran though it was done before: observe mode does not stop it.
     Duplicate,
+    /// It ran under a new key though the same content ran a moment ago under another one.
+    Hollow,
+    /// It ran without a key though the same content ran a moment ago without one.
+    Repeated,
 }
 
 /// Events that a slow listener may be behind. A second of a busy node, a quarter of a megabyte.

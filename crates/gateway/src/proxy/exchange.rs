@@ -80,6 +80,7 @@ impl Exchange {
             ts: SystemClock.now(),
             method: method(&self.head.method),
             route: self.name(),
+            path: self.head.uri.path().into(),
             status: answered.status.as_u16(),
             outcome: match (finding, answered.outcome) {
                 (Some(finding), _) => finding.would.label(),
@@ -166,11 +167,15 @@ impl Exchange {
 }
 
 fn mark(finding: Option<Finding>, outcome: Option<Outcome>) -> Option<Mark> {
-    match (finding.map(|finding| finding.would), outcome) {
-        (Some(Would::Replay { .. }), _) => Some(Mark::Duplicate),
-        (_, Some(Outcome::Replayed)) => Some(Mark::Replayed),
-        (_, Some(Outcome::Coalesced)) => Some(Mark::Coalesced),
-        (_, _) => None,
+    let (would, suspicion) =
+        finding.map_or((None, None), |finding| (Some(finding.would), finding.suspicion));
+    match (would, suspicion, outcome) {
+        (Some(Would::Replay { .. }), ..) => Some(Mark::Duplicate),
+        (_, Some(Suspicion::Hollow { .. }), _) => Some(Mark::Hollow),
+        (_, Some(Suspicion::Keyless { .. }), _) => Some(Mark::Repeated),
+        (.., Some(Outcome::Replayed)) => Some(Mark::Replayed),
+        (.., Some(Outcome::Coalesced)) => Some(Mark::Coalesced),
+        (..) => None,
     }
 }
 
