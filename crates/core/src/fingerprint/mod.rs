@@ -27,7 +27,7 @@ mod scan;
 
 pub use self::json_path::{JsonPath, JsonPathError};
 pub use self::places::{MAX_PLACE_NAME_LENGTH, MAX_PLACES, Places, PlacesError};
-pub use self::redact::{Redaction, redact_json};
+pub use self::redact::{Found, Redaction, find_json, redact_json};
 
 /// The version that new records get.
 pub const FINGERPRINT_VERSION: u8 = 1;

@@ -28,25 +28,35 @@ pub struct Redaction<'p> {
 /// case. The caller knows from its content type that the body is meant to be JSON.
 #[must_use]
 pub fn redact_json<'p>(body: &[u8], paths: &'p [JsonPath]) -> Option<Redaction<'p>> {
-    let mut reader = Reader {
-        scan: Scanner::new(body)?,
-        scratch: Vec::new(),
-        open: OpenPaths::new(paths),
-        found: vec![Selected::No; paths.len()],
-        cuts: Vec::new(),
-    };
-    reader.scan.skip_white_space();
-    let all = reader.open.all();
-    reader.value(0, &all)?;
-    reader.scan.skip_white_space();
-    if !reader.scan.is_at_end() {
-        return None;
-    }
+    let reader = Reader::read(body, paths)?;
     let found = paths.iter().zip(&reader.found);
     Some(Redaction {
         body: cut_out(body, &reader.cuts),
         paths: found.filter(|(_, found)| **found == Selected::Yes).map(|(path, _)| path).collect(),
     })
+}
+
+/// What a path leads to in a body.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Found<'b> {
+    /// One value, as it was written.
+    Value(&'b [u8]),
+    /// Nothing.
+    Nothing,
+    /// The body is not surely JSON, as in [`redact_json`], or there are several values.
+    Doubt,
+}
+
+/// Looks for the one value that `path` selects. As strict as [`redact_json`]: two parsers that read
+/// a body differently must not find two different values.
+#[must_use]
+pub fn find_json<'b>(body: &'b [u8], path: &JsonPath) -> Found<'b> {
+    let Some(reader) = Reader::read(body, std::slice::from_ref(path)) else { return Found::Doubt };
+    match &reader.cuts[..] {
+        [] => Found::Nothing,
+        [only] => Found::Value(&body[only.clone()]),
+        [_, _, ..] => Found::Doubt,
+    }
 }
 
 struct Reader<'b> {
@@ -60,7 +70,23 @@ struct Reader<'b> {
     cuts: Vec<Range<usize>>,
 }
 
-impl Reader<'_> {
+impl<'b> Reader<'b> {
+    /// Reads all of a body, or nothing if there is any doubt about it.
+    fn read(body: &'b [u8], paths: &'b [JsonPath]) -> Option<Self> {
+        let mut reader = Self {
+            scan: Scanner::new(body)?,
+            scratch: Vec::new(),
+            open: OpenPaths::new(paths),
+            found: vec![Selected::No; paths.len()],
+            cuts: Vec::new(),
+        };
+        reader.scan.skip_white_space();
+        let all = reader.open.all();
+        reader.value(0, &all)?;
+        reader.scan.skip_white_space();
+        reader.scan.is_at_end().then_some(reader)
+    }
+
     /// Reads the value at the cursor, inside of `depth` containers.
     fn value(&mut self, depth: usize, paths: &Range<usize>) -> Option<()> {
         match self.scan.peek()? {
@@ -157,6 +183,17 @@ fn cut_out(body: &[u8], cuts: &[Range<usize>]) -> Vec<u8> {
 }
 
 /// Bodies hold personal data, so `Debug` shows the size alone.
+impl std::fmt::Debug for Found<'_> {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Value(text) => write!(out, "Value({} bytes)", text.len()),
+            Self::Nothing => out.write_str("Nothing"),
+            Self::Doubt => out.write_str("Doubt"),
+        }
+    }
+}
+
+/// Bodies hold personal data, so `Debug` shows the size alone.
 impl std::fmt::Debug for Redaction<'_> {
     fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let Self { body, paths } = self;
@@ -233,6 +270,24 @@ mod tests {
                 (rest.as_str(), by),
                 (*expected, found.iter().map(|f| (*f).to_owned()).collect())
             );
+        }
+    }
+
+    #[test]
+    fn one_value_is_found_and_anything_doubtful_is_not() {
+        let path = |text| JsonPath::parse(text).unwrap();
+        for (body, at, expected) in [
+            (r#"{"a":{"k":"x y"}}"#, "$.a.k", Found::Value(b"\"x y\"")),
+            (r#"{"a":{"k":null}}"#, "$.a.k", Found::Value(b"null")),
+            (r#"{"a":{"other":1}}"#, "$.a.k", Found::Nothing),
+            (r#"{"a":"k"}"#, "$.a.k", Found::Nothing),
+            (r#"{"k":"x","k":"y"}"#, "$.k", Found::Doubt),
+            (r#"{"k":"x","K":"y"}"#, "$.k", Found::Doubt),
+            (r#"{"k":"x"}}"#, "$.k", Found::Doubt),
+            ("k=x", "$.k", Found::Doubt),
+            (r#"{"a":1,"b":2}"#, "$.*", Found::Doubt),
+        ] {
+            assert_eq!(find_json(body.as_bytes(), &path(at)), expected, "{body}");
         }
     }
 

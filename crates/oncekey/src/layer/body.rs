@@ -278,7 +278,7 @@ mod tests {
 
     #[tokio::test]
     async fn the_services_own_body_is_untouched() {
-        let body = Plain::inner(Full::new(Bytes::from_static(b"abc")));
+        let body = Plain::new(Full::new(Bytes::from_static(b"abc")));
         assert_eq!(body.size_hint().exact(), Some(3));
         let collected: Result<_, Infallible> = body.collect().await;
         assert_eq!(collected.unwrap().to_bytes(), "abc");

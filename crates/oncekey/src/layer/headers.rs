@@ -24,11 +24,10 @@ const IDEMPOTENT_REPLAYED: HeaderName = HeaderName::from_static("idempotent-repl
 const ORIGINAL_REQUEST: HeaderName = HeaderName::from_static("original-request");
 const REQUEST_ID: HeaderName = HeaderName::from_static("request-id");
 
-/// What a browser's script may read, if it may read anything.
-const EXPOSED: HeaderValue = HeaderValue::from_static(
-    "Idempotency-Key, Idempotency-Policy, Idempotency-Redacted, Idempotency-Status, \
-     Idempotent-Replayed, Link, Original-Request, Request-Id, Retry-After",
-);
+/// What a browser's script may read, if it may read anything: the value of
+/// `Access-Control-Expose-Headers`.
+pub const EXPOSED_HEADERS: &str = "Idempotency-Key, Idempotency-Policy, Idempotency-Redacted, \
+     Idempotency-Status, Idempotent-Replayed, Link, Original-Request, Request-Id, Retry-After";
 
 /// How many lines a mark adds at most, and the length of the body.
 pub(super) const MARKS: usize = 8;
@@ -127,7 +126,8 @@ pub(super) fn mark(headers: &mut HeaderMap, mark: &Mark<'_>, status: Status) {
         | Outcome::NotRetained
         | Outcome::Bypassed
         | Outcome::Unprotected
-        | Outcome::StoreUnavailable => {}
+        | Outcome::StoreUnavailable
+        | Outcome::NotDelivered => {}
     }
     // An id that comes from a store is checked like everything that does.
     if let Some(original) = mark.original.and_then(|id| HeaderValue::try_from(id).ok()) {
@@ -142,7 +142,8 @@ pub(super) fn mark(headers: &mut HeaderMap, mark: &Mark<'_>, status: Status) {
     }
     // Where there is none, nobody decided that scripts of other origins may read headers here.
     if headers.contains_key(ACCESS_CONTROL_EXPOSE_HEADERS) {
-        headers.append(ACCESS_CONTROL_EXPOSE_HEADERS, EXPOSED);
+        let ours = HeaderValue::from_static(EXPOSED_HEADERS);
+        headers.append(ACCESS_CONTROL_EXPOSE_HEADERS, ours);
     }
 }
 

@@ -248,14 +248,14 @@ fn admit_by(rule: &Arc<Rule>, parts: &Parts) -> Admission {
     if !rule.is_for(&parts.method) {
         return Admission::Pass;
     }
-    match (rule.needs(), rule.looks_for_key(&parts.headers)) {
-        (Mode::Off, Presence::Absent | Presence::Present) => Admission::Pass,
+    match (rule.needs(), rule.looks_for_key(parts)) {
+        (Mode::Off, _) => Admission::Pass,
         (Mode::Optional, Presence::Absent) => {
             rule.meters().keyless();
             rule.meters().request(&parts.method, Outcome::Bypassed);
             Admission::Pass
         }
-        (Mode::Optional | Mode::Required, Presence::Present)
+        (Mode::Optional | Mode::Required, Presence::Present | Presence::Perhaps)
         | (Mode::Required, Presence::Absent) => Admission::Keyed(Arc::clone(rule)),
     }
 }

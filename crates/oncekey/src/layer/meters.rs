@@ -14,13 +14,14 @@ use oncekey_core::Key;
 
 use super::outcome::Outcome;
 use super::rule::Mode;
+use super::source::Place;
 
 /// The series of one rule.
 pub(super) struct Meters {
     route: Box<str>,
     mode: Mode,
     keyless: OnceLock<Counter>,
-    keys: [OnceLock<Counter>; Quality::ALL.len()],
+    keys: [[OnceLock<Counter>; Quality::ALL.len()]; Place::ALL.len()],
     requests: [[OnceLock<Counter>; Outcome::ALL.len()]; METHODS.len() + 1],
     durations: [OnceLock<Histogram>; Outcome::ALL.len()],
 }
@@ -65,16 +66,16 @@ impl Meters {
     }
 
     /// A request with a key.
-    pub(super) fn key(&self, quality: Quality) {
+    pub(super) fn key(&self, place: Place, quality: Quality) {
         let make = || {
             counter!(
                 "oncekey_keys_presented_total",
                 "route" => self.route.to_string(),
-                "source" => "header",
+                "source" => place.label(),
                 "quality" => quality.label(),
             )
         };
-        self.keys[quality as usize].get_or_init(make).increment(1);
+        self.keys[place as usize][quality as usize].get_or_init(make).increment(1);
     }
 
     /// A request that has come to an end, or passes through.
@@ -151,6 +152,9 @@ mod tests {
         }
         for (place, quality) in Quality::ALL.into_iter().enumerate() {
             assert_eq!(quality as usize, place);
+        }
+        for (number, place) in Place::ALL.into_iter().enumerate() {
+            assert_eq!(place as usize, number);
         }
     }
 }

@@ -4,7 +4,8 @@
 //!
 //! 1. No rule applies (a safe method, a method outside of the rule, mode `off`), or there is no
 //!    key and none is needed: it passes through untouched.
-//! 2. A missing or malformed key is refused with 400.
+//! 2. A missing or malformed key is refused with 400. A key may stand in a header, a query or a
+//!    JSON body; in the last case the body is read first.
 //! 3. The scope is found; if it cannot be, 403.
 //! 4. The whole body is read; over the limit 413, broken off 400. Nothing has been claimed so far.
 //! 5. The [engine](crate::engine) claims the key. Whoever gets it runs the service, in a task of
@@ -83,6 +84,7 @@ mod respond;
 mod rule;
 mod scope;
 mod service;
+mod source;
 mod status;
 mod subject;
 mod undelivered;
@@ -92,9 +94,11 @@ mod work;
 pub use self::body::{RequestBody, ResponseBody};
 pub use self::context::IdempotencyContext;
 pub use self::future::ResponseFuture;
+pub use self::headers::EXPOSED_HEADERS;
 pub use self::layer::{IdempotencyLayer, LayerBuilder, LayerError};
 pub use self::outcome::Outcome;
-pub use self::rule::{Mode, Rule};
+pub use self::rule::{Mode, Rule, WeakKeys};
 pub use self::scope::{NoScope, ScopeFrom};
 pub use self::service::Idempotency;
+pub use self::source::{KeySource, SourceError};
 pub use self::undelivered::Undelivered;

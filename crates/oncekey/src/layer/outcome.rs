@@ -1,5 +1,6 @@
 //! How a request ended, as one word for metrics, spans, logs and the status header.
 
+use super::undelivered::Undelivered;
 use crate::engine::{Ran, Recorded, Refused, Replayed, Reply, Source};
 
 /// How a request with a rule ended.
@@ -35,11 +36,13 @@ pub enum Outcome {
     Unprotected,
     /// Nothing can be executed just now.
     StoreUnavailable,
+    /// The service behind was never reached, see [`Undelivered`](super::Undelivered).
+    NotDelivered,
 }
 
 impl Outcome {
     /// All of them.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Executed,
         Self::Replayed,
         Self::Coalesced,
@@ -53,6 +56,7 @@ impl Outcome {
         Self::Bypassed,
         Self::Unprotected,
         Self::StoreUnavailable,
+        Self::NotDelivered,
     ];
 
     /// The outcome of a keyed request that the engine answered.
@@ -63,6 +67,15 @@ impl Outcome {
             Reply::Replayed(Replayed { source: Source::Record, .. }) => Self::Replayed,
             Reply::Replayed(Replayed { source: Source::Coalesced, .. }) => Self::Coalesced,
             Reply::Refused(refused) => Self::of_refusal(refused),
+        }
+    }
+
+    /// The outcome of work that ran in this request, if its service has more to say about it.
+    pub(super) fn of_answer(self, undelivered: Option<Undelivered>) -> Self {
+        match (self, undelivered) {
+            (_, Some(Undelivered::NeverSent)) => Self::NotDelivered,
+            (Self::Executed, Some(Undelivered::NoAnswer)) => Self::Unknown,
+            (_, Some(Undelivered::NoAnswer) | None) => self,
         }
     }
 
@@ -96,6 +109,7 @@ impl Outcome {
             Self::Bypassed => "bypassed",
             Self::Unprotected => "unprotected",
             Self::StoreUnavailable => "store_unavailable",
+            Self::NotDelivered => "not_delivered",
         }
     }
 
@@ -113,6 +127,7 @@ impl Outcome {
             Self::Bypassed => "no key",
             Self::Unprotected => "unprotected",
             Self::StoreUnavailable => "store unavailable",
+            Self::NotDelivered => "not delivered",
         }
     }
 
@@ -127,6 +142,7 @@ impl Outcome {
             Self::NotRetained => "not-retained",
             Self::Bypassed => "keyless",
             Self::StoreUnavailable => "unavailable",
+            Self::NotDelivered => "not-delivered",
             Self::Executed
             | Self::Replayed
             | Self::Coalesced

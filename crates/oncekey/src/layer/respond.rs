@@ -12,6 +12,7 @@ use super::headers::{self, Mark, Status, mark};
 use super::outcome::Outcome;
 use super::replay::{Restored, restore};
 use super::status::accepted;
+use super::undelivered::Undelivered;
 use super::visit::{End, Turned, Visit};
 use super::work::Ended;
 use crate::engine::{NoSend, Ran, Recorded, Refused, Replayed, Reply, Unavailable};
@@ -38,8 +39,19 @@ impl Visit {
         }
         match value {
             Some(Ended::Answer(mut response)) => {
-                let retention = self.rule.shared_policy().retention;
-                let status = Status::ran(outcome, recorded, retention);
+                let undelivered = Undelivered::of(response.extensions());
+                let outcome = outcome.of_answer(undelivered);
+                let problem = response.extensions_mut().get_mut::<Problem>();
+                let status = match problem.filter(|_| undelivered.is_some()) {
+                    Some(problem) => {
+                        problem.request_id = Some(self.request.as_str().to_owned());
+                        Status::problem(outcome, problem)
+                    }
+                    None => {
+                        let retention = self.rule.shared_policy().retention;
+                        Status::ran(outcome, recorded, retention)
+                    }
+                };
                 let own = self.request.as_str();
                 mark(response.headers_mut(), &self.mark(Some(key), Some(own)), status);
                 (outcome, Ok(response))

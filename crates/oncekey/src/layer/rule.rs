@@ -8,12 +8,14 @@ use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
-use http::{HeaderMap, HeaderName, HeaderValue, Method};
+use http::request::Parts;
+use http::{HeaderName, HeaderValue, Method};
 use oncekey_core::policy::PolicyError;
-use oncekey_core::{FingerprintRules, Key, KeyError, Policy};
+use oncekey_core::{FingerprintRules, Key, Policy};
 
 use super::meters::Meters;
 use super::scope::ScopeFrom;
+use super::source::{KeySource, Place, SourceError, is_json};
 
 /// How a route treats its requests.
 #[derive(Debug)]
@@ -26,7 +28,8 @@ pub struct Rule {
     fingerprint: FingerprintRules,
     counted: Vec<HeaderName>,
     methods: Vec<Method>,
-    key_headers: Vec<HeaderName>,
+    sources: Vec<KeySource>,
+    weak: WeakKeys,
     scope: Option<ScopeFrom>,
     policy_field: OnceLock<HeaderValue>,
     meters: OnceLock<Meters>,
@@ -44,13 +47,32 @@ pub enum Mode {
     Required,
 }
 
-/// What a rule finds in the headers of a request.
-pub(super) enum Presence {
-    /// None of the key headers is there.
-    Absent,
-    /// One of them is there, whatever is in it.
-    Present,
+/// What happens to a key that another client may come to by chance: shorter than 16 characters, or
+/// with an `@`, as in an e-mail address.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum WeakKeys {
+    /// It is a key like any other, and counted as weak.
+    #[default]
+    Accept,
+    /// There is a line in the log, too.
+    Warn,
+    /// It is refused with 400.
+    Reject,
 }
+
+/// What a rule finds in the head of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Presence {
+    /// There is no key.
+    Absent,
+    /// There is something where a key may stand.
+    Present,
+    /// The body has to be read to know.
+    Perhaps,
+}
+
+/// A key, or why there is none, and where that stands.
+pub(super) type Searched = (Place, Result<Key, SourceError>);
 
 impl Rule {
     /// A rule for POST and PATCH with an optional key in `Idempotency-Key`, and the default policy.
@@ -67,7 +89,8 @@ impl Rule {
             fingerprint: FingerprintRules::default(),
             counted: Vec::new(),
             methods: vec![Method::POST, Method::PATCH],
-            key_headers: vec![HeaderName::from_static("idempotency-key")],
+            sources: vec![KeySource::Header(HeaderName::from_static("idempotency-key"))],
+            weak: WeakKeys::default(),
             scope: None,
             policy_field: OnceLock::new(),
             meters: OnceLock::new(),
@@ -118,8 +141,24 @@ impl Rule {
 
     /// Sets the headers that may hold the key, for example `Idempotency-Key` and
     /// `PayPal-Request-Id`. A request that has two of them must say the same in both.
-    pub fn key_headers(mut self, names: impl IntoIterator<Item = HeaderName>) -> Self {
-        self.key_headers = names.into_iter().collect();
+    pub fn key_headers(self, names: impl IntoIterator<Item = HeaderName>) -> Self {
+        self.key_sources(names.into_iter().map(KeySource::Header))
+    }
+
+    /// Sets where a key may stand. A request that has it in several places must say the same in
+    /// all of them.
+    ///
+    /// For a [`KeySource::Json`] every request with a JSON body is read before anybody knows
+    /// whether it has a key: one over the limit of the policy is refused, key or not, and so is one
+    /// whose JSON is doubtful.
+    pub fn key_sources(mut self, sources: impl IntoIterator<Item = KeySource>) -> Self {
+        self.sources = sources.into_iter().collect();
+        self
+    }
+
+    /// Sets what happens to weak keys.
+    pub fn weak_keys(mut self, weak: WeakKeys) -> Self {
+        self.weak = weak;
         self
     }
 
@@ -172,31 +211,50 @@ impl Rule {
         self.methods.contains(method)
     }
 
-    pub(super) fn looks_for_key(&self, headers: &HeaderMap) -> Presence {
-        if self.key_headers.iter().any(|name| headers.contains_key(name)) {
-            Presence::Present
-        } else {
-            Presence::Absent
+    pub(super) fn on_weak_keys(&self) -> WeakKeys {
+        self.weak
+    }
+
+    /// Looks whether a request has a key, as far as its head says.
+    pub(super) fn looks_for_key(&self, parts: &Parts) -> Presence {
+        if self.sources.iter().any(|source| source.is_in_head(parts)) {
+            return Presence::Present;
+        }
+        match self.needs_body(parts) {
+            true => Presence::Perhaps,
+            false => Presence::Absent,
         }
     }
 
-    /// The key, from whichever of the headers has it.
+    /// Whether the body has to be read before the key is known.
+    pub(super) fn needs_body(&self, parts: &Parts) -> bool {
+        self.sources.iter().any(|source| source.place() == Place::Json) && is_json(parts)
+    }
+
+    /// The key, from wherever it stands.
     ///
     /// # Errors
-    /// If a header does not hold one key, or two of them hold different ones.
-    pub fn key(&self, headers: &HeaderMap) -> Result<Option<Key>, KeyError> {
-        let mut found: Option<Key> = None;
-        for name in &self.key_headers {
-            let lines = headers.get_all(name).iter().map(HeaderValue::as_bytes);
-            match (Key::from_field_lines(lines)?, &found) {
-                (None, _) => {}
-                (Some(key), None) => found = Some(key),
-                // Whoever stands between us and the client may look at the other one.
-                (Some(key), Some(first)) if key != *first => return Err(KeyError::Repeated),
-                (Some(_), Some(_)) => {}
+    /// If a place does not hold one key, or two of them hold different ones.
+    pub fn key(&self, parts: &Parts, body: &[u8]) -> Result<Option<Key>, SourceError> {
+        self.search(parts, body).map(|(_, key)| key).transpose()
+    }
+
+    /// As [`key`](Self::key), and says where it stands.
+    pub(super) fn search(&self, parts: &Parts, body: &[u8]) -> Option<Searched> {
+        let mut found: Option<(Place, Key)> = None;
+        for source in &self.sources {
+            let place = source.place();
+            match (source.find(parts, body), &found) {
+                (Err(error), _) => return Some((place, Err(error))),
+                (Ok(None), _) => {}
+                (Ok(Some(key)), None) => found = Some((place, key)),
+                (Ok(Some(key)), Some((_, first))) if key != *first => {
+                    return Some((place, Err(SourceError::Disagree)));
+                }
+                (Ok(Some(_)), Some(_)) => {}
             }
         }
-        Ok(found)
+        found.map(|(place, key)| (place, Ok(key)))
     }
 
     /// The value of `Idempotency-Policy`.
@@ -242,12 +300,12 @@ mod tests {
     const ALIAS: HeaderName = HeaderName::from_static("x-idempotency-key");
     const USUAL: HeaderName = HeaderName::from_static("idempotency-key");
 
-    fn headers(lines: &[(HeaderName, &'static str)]) -> HeaderMap {
-        let mut headers = HeaderMap::new();
+    fn parts(uri: &str, lines: &[(HeaderName, &'static str)]) -> Parts {
+        let mut request = http::Request::post(uri);
         for (name, value) in lines {
-            headers.append(name, HeaderValue::from_static(value));
+            request = request.header(name, *value);
         }
-        headers
+        request.body(()).unwrap().into_parts().0
     }
 
     #[test]
@@ -259,18 +317,48 @@ mod tests {
             &[(USUAL, "\"k\"")],
             &[(USUAL, "k"), (ALIAS, "\"k\"")],
         ] {
-            let key = rule.key(&headers(lines)).unwrap().unwrap();
+            let key = rule.key(&parts("/", lines), b"").unwrap().unwrap();
             assert_eq!(key.as_str(), "k", "{lines:?}");
         }
-        assert_eq!(rule.key(&HeaderMap::new()), Ok(None));
+        assert_eq!(rule.key(&parts("/", &[]), b""), Ok(None));
     }
 
     #[test]
-    fn two_headers_with_different_keys_hold_no_key() {
-        let rule = Rule::new("r").key_headers([USUAL, ALIAS]);
-        let refused = rule.key(&headers(&[(USUAL, "a"), (ALIAS, "b")]));
-        assert_eq!(refused, Err(KeyError::Repeated));
-        assert_eq!(rule.key(&headers(&[(USUAL, "a"), (USUAL, "a")])), Err(KeyError::Repeated));
+    fn two_places_with_different_keys_hold_no_key() {
+        let query = KeySource::Query("key".to_owned());
+        let json = KeySource::Json("$.key".parse().unwrap());
+        let headers = [USUAL, ALIAS].map(KeySource::Header);
+        let rule = Rule::new("r").key_sources(headers.into_iter().chain([query, json]));
+        let typed = (http::header::CONTENT_TYPE, "application/json");
+        let body = br#"{"key":"a"}"#;
+        for (uri, lines) in [
+            ("/", &[(USUAL, "a"), (ALIAS, "b")][..]),
+            ("/?key=a", &[(ALIAS, "b")]),
+            ("/?key=b", &[typed.clone()]),
+            ("/", &[(USUAL, "b"), typed.clone()]),
+        ] {
+            let refused = rule.key(&parts(uri, lines), body);
+            assert_eq!(refused, Err(SourceError::Disagree), "{uri} {lines:?}");
+        }
+        let all = parts("/?key=a", &[(USUAL, "a"), typed]);
+        assert_eq!(rule.key(&all, body).unwrap().unwrap().as_str(), "a");
+        let twice = rule.key(&parts("/", &[(USUAL, "a"), (USUAL, "a")]), b"");
+        assert_eq!(twice, Err(oncekey_core::KeyError::Repeated.into()));
+    }
+
+    #[test]
+    fn a_body_is_read_only_if_it_may_hold_a_key() {
+        let json = KeySource::Json("$.key".parse().unwrap());
+        let rule = Rule::new("r").key_sources([KeySource::Header(USUAL), json]);
+        let typed = (http::header::CONTENT_TYPE, "application/json");
+        for (lines, presence) in [
+            (&[][..], Presence::Absent),
+            (&[(USUAL, "k")], Presence::Present),
+            (&[typed.clone()], Presence::Perhaps),
+            (&[typed, (USUAL, "k")], Presence::Present),
+        ] {
+            assert_eq!(rule.looks_for_key(&parts("/", lines)), presence, "{lines:?}");
+        }
     }
 
     #[test]

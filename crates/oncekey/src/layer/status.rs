@@ -181,6 +181,7 @@ fn refuse<B: Body>(
     let original = problem.original_request.as_deref();
     let status = Status::problem(outcome, &problem);
     mark(response.headers_mut(), &Mark { key, request, original, rule: None }, status);
+    response.extensions_mut().insert(problem);
     response
 }
 
@@ -197,7 +198,7 @@ fn unanswered(error: &StoreError) -> Refused {
 }
 
 /// Decodes percent-encoding (RFC 3986, section 2.1); `None` if it is cut or not hexadecimal.
-fn decoded(mut text: &[u8]) -> Option<Vec<u8>> {
+pub(super) fn decoded(mut text: &[u8]) -> Option<Vec<u8>> {
     let mut bytes = Vec::with_capacity(text.len());
     while let Some((byte, rest)) = text.split_first() {
         text = rest;

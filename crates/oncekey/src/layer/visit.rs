@@ -16,7 +16,7 @@ use super::collect::{Read, read};
 use super::layer::Config;
 use super::meters::Quality;
 use super::outcome::Outcome;
-use super::rule::Rule;
+use super::rule::{Mode, Rule, WeakKeys};
 use super::subject::Head;
 use super::work::Work;
 use crate::clock::Stopwatch;
@@ -46,6 +46,8 @@ enum Prepared {
     Known(Key, Box<Replayed>),
     /// The engine has to be asked.
     Asks(Box<Call>, Bytes),
+    /// Its body was read in vain: there is no key, and none is needed.
+    Keyless(Bytes),
 }
 
 /// How a request ended, and the answer to it.
@@ -106,6 +108,7 @@ impl Visit {
     }
 
     /// The order is part of the contract: key, scope, body, fingerprint, and only then the engine.
+    /// Where a body may hold the key, it comes first.
     async fn story<S, B, RB>(&self, service: S, parts: Parts, body: B) -> End<RB, S::Error>
     where
         S: Service<Request<B>, Response = Response<RB>> + Send + 'static,
@@ -119,6 +122,12 @@ impl Visit {
             Ok(Prepared::Asks(call, body)) => (*call, body),
             Ok(Prepared::Known(key, replayed)) => {
                 return self.respond(&key, Reply::Replayed(*replayed));
+            }
+            Ok(Prepared::Keyless(body)) => {
+                let mut service = service;
+                let answer = service.call(Request::from_parts(parts, B::from(body))).await;
+                let answer = answer.map(|response| response.map(ResponseBody::new));
+                return (Outcome::Bypassed, answer);
             }
             Err(turned) => return (turned.outcome, Ok(self.turn(*turned))),
         };
@@ -136,39 +145,60 @@ impl Visit {
     where
         B: Body<Data = Bytes>,
     {
-        let key = self.key(&parts.headers)?;
+        if self.rule.needs_body(parts) {
+            let body = self.read(body, None).await?;
+            return match (self.key(parts, &body)?, self.rule.needs()) {
+                (Some(key), _) => {
+                    let scope = self.scope(parts, &key)?;
+                    Ok(self.recall(parts, key, scope, &body))
+                }
+                (None, Mode::Required) => Err(self.missing()),
+                (None, Mode::Optional | Mode::Off) => {
+                    self.rule.meters().keyless();
+                    Ok(Prepared::Keyless(body))
+                }
+            };
+        }
+        let key = self.key(parts, &[])?.ok_or_else(|| self.missing())?;
         let scope = self.scope(parts, &key)?;
-        let body = self.read(body, &key).await?;
+        let body = self.read(body, Some(&key)).await?;
         Ok(self.recall(parts, key, scope, &body))
     }
 
-    fn key(&self, headers: &HeaderMap) -> Result<Key, Box<Turned>> {
-        match self.rule.key(headers) {
-            Ok(Some(key)) => {
-                self.rule.meters().key(Quality::of(&key));
-                self.record_attempt(headers);
-                Ok(key)
+    fn key(&self, parts: &Parts, body: &[u8]) -> Result<Option<Key>, Box<Turned>> {
+        let Some((place, found)) = self.rule.search(parts, body) else { return Ok(None) };
+        let key = found.map_err(|error| {
+            self.rule.meters().key(place, Quality::Invalid);
+            invalid(format!("Nothing was executed: {error}."))
+        })?;
+        let quality = Quality::of(&key);
+        self.rule.meters().key(place, quality);
+        self.record_attempt(&parts.headers);
+        match (quality, self.rule.on_weak_keys()) {
+            (Quality::Weak, WeakKeys::Reject) => Err(invalid(
+                "Nothing was executed: the idempotency key is easy to guess. Send a random one of \
+                 16 characters or more, for example a UUID, and no e-mail address.",
+            )),
+            (Quality::Weak, WeakKeys::Warn) => {
+                tracing::warn!(parent: &self.span, "a weak key: clients may come to it by chance");
+                Ok(Some(key))
             }
-            Ok(None) => {
-                self.rule.meters().keyless();
-                let mut problem = Problem::new(
-                    Code::KeyMissing,
-                    "This operation needs an Idempotency-Key header, so that a retry cannot do it \
-                     twice. Nothing was executed.",
-                );
-                problem.hint = Some(
-                    "Generate one random key per operation, and send the same key on every retry \
-                     of that operation.",
-                );
-                Err(Turned::new(Outcome::MissingKey, problem, None))
-            }
-            Err(error) => {
-                self.rule.meters().key(Quality::Invalid);
-                let detail = format!("Nothing was executed: {error}.");
-                let problem = Problem::new(Code::KeyInvalid, detail);
-                Err(Turned::new(Outcome::InvalidKey, problem, None))
-            }
+            (Quality::Weak | Quality::Good | Quality::Invalid, _) => Ok(Some(key)),
         }
+    }
+
+    fn missing(&self) -> Box<Turned> {
+        self.rule.meters().keyless();
+        let mut problem = Problem::new(
+            Code::KeyMissing,
+            "This operation needs an Idempotency-Key header, so that a retry cannot do it twice. \
+             Nothing was executed.",
+        );
+        problem.hint = Some(
+            "Generate one random key per operation, and send the same key on every retry of that \
+             operation.",
+        );
+        Turned::new(Outcome::MissingKey, problem, None)
     }
 
     fn scope(&self, parts: &Parts, key: &Key) -> Result<Scope, Box<Turned>> {
@@ -184,7 +214,7 @@ impl Visit {
         Ok(scope)
     }
 
-    async fn read<B>(&self, body: B, key: &Key) -> Result<Bytes, Box<Turned>>
+    async fn read<B>(&self, body: B, key: Option<&Key>) -> Result<Bytes, Box<Turned>>
     where
         B: Body<Data = Bytes>,
     {
@@ -203,7 +233,7 @@ impl Visit {
                 "The request body could not be read to its end. Nothing was executed.",
             ),
         };
-        Err(Turned::new(Outcome::InvalidRequest, problem, Some(key)))
+        Err(Turned::new(Outcome::InvalidRequest, problem, key))
     }
 
     /// Looks whether somebody remembers the answer, and computes the fingerprint only if not.
@@ -246,4 +276,8 @@ impl Turned {
     fn new(outcome: Outcome, problem: Problem, key: Option<&Key>) -> Box<Self> {
         Box::new(Self { outcome, problem, key: key.cloned() })
     }
+}
+
+fn invalid(detail: impl Into<std::borrow::Cow<'static, str>>) -> Box<Turned> {
+    Turned::new(Outcome::InvalidKey, Problem::new(Code::KeyInvalid, detail), None)
 }
