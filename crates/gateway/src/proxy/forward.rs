@@ -75,6 +75,14 @@ impl Forward {
             None => Care::Usual,
         };
         match self.0.upstream.send(request, care).await {
+            // A client that did not ask would go on in HTTP, and nobody would agree any more on
+            // where an answer ends.
+            Ok(mut response)
+                if client.is_none() && response.status() == StatusCode::SWITCHING_PROTOCOLS =>
+            {
+                drop(response.body_mut().switch());
+                self.0.explain(&Failure::Switched, route.as_deref())
+            }
             Ok(response) => returned(response, client),
             Err(failure) => self.0.explain(&failure, route.as_deref()),
         }
@@ -129,7 +137,10 @@ impl Settings {
                 "The body of the request ended before its end.",
                 "client",
             ),
-            (Failure::Unreachable(_) | Failure::Broke(..), Undelivered::NeverSent) => (
+            (
+                Failure::Unreachable(_) | Failure::Broke(..) | Failure::Switched,
+                Undelivered::NeverSent,
+            ) => (
                 Code::UpstreamUnreachable,
                 "The service behind this gateway could not be reached. Nothing was executed.",
                 "connect",
@@ -145,7 +156,10 @@ impl Settings {
                  Whether it was executed is not known.",
                 "reading",
             ),
-            (Failure::Unreachable(_) | Failure::Broke(..), Undelivered::NoAnswer) => (
+            (
+                Failure::Unreachable(_) | Failure::Broke(..) | Failure::Switched,
+                Undelivered::NoAnswer,
+            ) => (
                 Code::UpstreamNoAnswer,
                 "The service behind this gateway got the request and gave no complete answer. \
                  Whether it was executed is not known.",

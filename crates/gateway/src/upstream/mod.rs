@@ -65,6 +65,9 @@ pub(crate) enum Failure {
     /// It took too long.
     #[error("the upstream did not answer in time")]
     Late(Undelivered),
+    /// It speaks another protocol now, which nobody had asked for.
+    #[error("the upstream switched to another protocol unasked")]
+    Switched,
 }
 
 impl Upstream {
@@ -174,6 +177,7 @@ impl Failure {
         match self {
             Self::Unreachable(_) => Undelivered::NeverSent,
             Self::Broke(undelivered, _) | Self::Late(undelivered) => *undelivered,
+            Self::Switched => Undelivered::NoAnswer,
         }
     }
 }

@@ -67,6 +67,13 @@ impl Home {
         fs::rename(new, self.config()).unwrap();
     }
 
+    /// Removes a store in a file, which nobody may have open.
+    pub(crate) fn forget(&self) {
+        for name in ["keys.db", "keys.db-wal", "keys.db-shm"] {
+            let _ = fs::remove_file(self.path().join(name));
+        }
+    }
+
     /// Starts the gateway on the configuration.
     pub(crate) fn run(&self) -> Gateway {
         let config = self.config();

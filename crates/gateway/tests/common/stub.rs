@@ -66,7 +66,7 @@ impl Reply {
 
     /// A small answer.
     pub(crate) fn ok(body: &str) -> Self {
-        let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+        let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{body}", body.len());
         Self::new(head, Then::Keep)
     }
 }

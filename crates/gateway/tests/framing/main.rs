@@ -6,6 +6,7 @@
 
 #![expect(clippy::unwrap_used, reason = "all of it is a test, also what stands outside of one")]
 
+mod answers;
 #[path = "../common/mod.rs"]
 mod common;
 mod requests;

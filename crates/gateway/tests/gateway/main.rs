@@ -1,0 +1,8 @@
+//! The gateway between programs that know nothing of it.
+
+#![expect(clippy::unwrap_used, reason = "all of it is a test, also what stands outside of one")]
+
+#[path = "../common/mod.rs"]
+mod common;
+mod cutter;
+mod stripe;
