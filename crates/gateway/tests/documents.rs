@@ -55,7 +55,9 @@ fn every_option_is_in_the_reference_and_no_other() {
         commands.iter().flat_map(|command| options(&help(command))).collect();
     let mut shown = options(&page());
     // The page says how the program is built, too.
-    ["--release", "--features"].map(|of_cargo| shown.remove(of_cargo));
+    for of_cargo in ["--release", "--features"] {
+        shown.remove(of_cargo);
+    }
     for every_program_has_it in ["--help", "--version"] {
         known.remove(every_program_has_it);
         shown.remove(every_program_has_it);
