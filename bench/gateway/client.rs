@@ -13,7 +13,7 @@ pub(crate) struct Client {
     port: u16,
 }
 
-/// Nothing here takes that long, valgrind included.
+/// Nothing here takes that long.
 const PATIENCE: Duration = Duration::from_secs(30);
 const BODY: &str = r#"{"amount":1000,"currency":"EUR","customer":"cus_8fj2","note":"order 1042"}"#;
 

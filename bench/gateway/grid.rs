@@ -52,7 +52,8 @@ impl Grid {
     }
 
     pub(crate) fn text(&self) -> String {
-        let headings = ["request", "server", "per second", "of nginx", "p50 ms", "p99 ms", "cpu us"];
+        let headings =
+            ["request", "server", "per second", "of nginx", "p50 ms", "p99 ms", "cpu us"];
         let mut table = Table::new(&headings);
         for (&(operation, side), all) in &self.0 {
             let samples: Vec<Sample> = all.iter().map(|measured| measured.sample).collect();

@@ -29,8 +29,7 @@ pub(crate) enum Side {
 }
 
 impl Operation {
-    pub(crate) const ALL: [Self; 5] =
-        [Self::Get, Self::Post, Self::New, Self::Replay, Self::Hot];
+    pub(crate) const ALL: [Self; 5] = [Self::Get, Self::Post, Self::New, Self::Replay, Self::Hot];
 
     /// The word for the script.
     pub(crate) const fn kind(self) -> &'static str {

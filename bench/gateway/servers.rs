@@ -50,7 +50,12 @@ impl Server {
     }
 
     /// Starts the gateway in front of the service, as `oncekey run --to` does.
-    pub(crate) fn gateway(mut command: Command, folder: &Path, upstream: u16, store: &str) -> Result<Self> {
+    pub(crate) fn gateway(
+        mut command: Command,
+        folder: &Path,
+        upstream: u16,
+        store: &str,
+    ) -> Result<Self> {
         let port = free_port()?;
         command
             .args(["run", "--to", &format!("http://127.0.0.1:{upstream}")])
@@ -79,14 +84,19 @@ impl Server {
         Ok(server)
     }
 
+    /// The id of its process.
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// What it wrote.
-    pub(crate) fn said(&self) -> String {
+    fn said(&self) -> String {
         fs::read_to_string(&self.log).unwrap_or_default()
     }
 
     /// The process and those that it started.
     fn processes(&self) -> Vec<u32> {
-        let id = self.child.id();
+        let id = self.id();
         let children = fs::read_to_string(format!("/proc/{id}/task/{id}/children"));
         let children = children.unwrap_or_default();
         let children = children.split_whitespace().filter_map(|id| id.parse().ok());

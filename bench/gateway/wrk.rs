@@ -51,9 +51,8 @@ fn read(text: &str) -> Result<Sample> {
     if text.contains("Non-2xx") || text.contains("Socket errors") {
         return Err(wrong().into());
     }
-    let find = |start: &str| {
-        text.lines().find_map(|line| line.trim().strip_prefix(start)).map(str::trim)
-    };
+    let find =
+        |start: &str| text.lines().find_map(|line| line.trim().strip_prefix(start)).map(str::trim);
     let rate = find("Requests/sec:").and_then(|figure| figure.parse().ok());
     let percentile = |start| find(start).and_then(micros);
     match (rate, percentile("50%"), percentile("99%")) {

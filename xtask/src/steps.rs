@@ -148,7 +148,8 @@ fn tests(options: &TestOptions) -> Vec<Step> {
     ]
 }
 
-/// Builds the library with each of its features alone: a missing dependency shows only there.
+/// Builds the library with each of its features alone: a missing dependency shows only there. And the
+/// program as people build it, without the stores that they have to ask for.
 fn features(stop: &Stop) -> Result<Step> {
     let mut command = cargo();
     command.args(["metadata", "--no-deps", "--format-version", "1"]).current_dir(crate::root());
@@ -158,6 +159,7 @@ fn features(stop: &Stop) -> Result<Step> {
     for feature in features_of(&metadata, "oncekey")? {
         step.commands.push(cargo_with(&[&base[..], &["--features", &feature]].concat()));
     }
+    step.commands.push(cargo_with(&["check", "-p", "oncekey-gateway"]));
     Ok(step)
 }
 

@@ -126,7 +126,10 @@ fn the_lines_of_the_demonstration_show_what_they_say() {
     let expected = ["first time", "waited for the first, second charge avoided"];
     assert_eq!(dev.tail(), expected);
     let list = dev.run(4);
-    assert!(list.contains("\"made\":2") && list.contains("ch_1") && list.contains("ch_2"), "{list}");
+    assert!(
+        list.contains("\"made\":2") && list.contains("ch_1") && list.contains("ch_2"),
+        "{list}"
+    );
     assert_eq!(dev.tail(), ["no key"]);
     let sum = dev.interrupt();
     assert!(sum.contains("6 requests, 2 second charges avoided"), "{sum}");

@@ -55,7 +55,9 @@ fn every_option_is_in_the_reference_and_no_other() {
         commands.iter().flat_map(|command| options(&help(command))).collect();
     let mut shown = options(&page());
     // The page says how the program is built, too.
-    ["--release", "--features"].map(|of_cargo| shown.remove(of_cargo));
+    for of_cargo in ["--release", "--features"] {
+        shown.remove(of_cargo);
+    }
     for every_program_has_it in ["--help", "--version"] {
         known.remove(every_program_has_it);
         shown.remove(every_program_has_it);
@@ -115,4 +117,33 @@ fn every_exit_code_is_in_the_reference_and_no_other() {
     let rows = table.lines().filter_map(|line| line.strip_prefix("| ")?.split(' ').next());
     let shown: BTreeSet<&str> = rows.filter(|cell| *cell != "code").collect();
     assert_eq!(shown, known);
+}
+
+/// Whoever copies a configuration from a page gets one that works.
+#[test]
+fn every_configuration_of_the_pages_is_valid() {
+    let docs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/how-to");
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let file = folder.path().join("oncekey.toml");
+    let pages = [
+        "configure-the-gateway.md",
+        "put-the-gateway-in-front.md",
+        "run-several-gateways.md",
+        "run-under-systemd.md",
+        "serve-tls.md",
+    ];
+    for page in pages {
+        let text = std::fs::read_to_string(docs.join(page)).expect("the page");
+        let blocks: Vec<&str> = text.split("```toml\n").skip(1).collect();
+        assert!(!blocks.is_empty(), "{page}");
+        for block in blocks {
+            let config = block.split("```").next().unwrap_or_default();
+            std::fs::write(&file, config).expect("a file");
+            let mut command = Command::new(env!("CARGO_BIN_EXE_oncekey"));
+            command.env("PGPASSWORD", "secret").arg("validate").arg("--config").arg(&file);
+            let output = command.output().expect("the program runs");
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.success(), "{page}:\n{config}\n{said}");
+        }
+    }
 }

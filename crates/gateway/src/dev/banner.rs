@@ -47,7 +47,9 @@ impl Banner<'_> {
         let toy = if *behind == Behind::Demo { " (a toy payment API)" } else { "" };
         let meaning = match *mode {
             "off" => "off: requests pass, and nobody looks",
-            "observe" => "observe: requests and answers pass unchanged, duplicates are only pointed out",
+            "observe" => {
+                "observe: requests and answers pass unchanged, duplicates are only pointed out"
+            }
             "required" => "required: POST and PATCH need a key, and run once for each",
             _ => "optional: POST and PATCH with a key run once for each",
         };

@@ -77,7 +77,8 @@ impl Ledger {
 async fn charge(State(ledger): State<Ledger>, body: String) -> Answer {
     let wanted: Value = serde_json::from_str(&body).unwrap_or_default();
     let Some(amount) = wanted.get("amount").filter(|amount| amount.is_number()) else {
-        let why = json!({ "error": "write a JSON object with an amount, such as {\"amount\":1000}" });
+        let why =
+            json!({ "error": "write a JSON object with an amount, such as {\"amount\":1000}" });
         return answer(StatusCode::BAD_REQUEST, &why);
     };
     sleep(TAKES).await;
