@@ -18,7 +18,9 @@ mod serve;
 mod stop;
 mod store;
 mod telemetry;
+mod token;
 mod upstream;
+mod well_known;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
