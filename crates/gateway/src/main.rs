@@ -10,6 +10,7 @@ mod keeping;
 mod observe;
 mod overheard;
 mod plan;
+mod probe;
 mod proxy;
 mod remote;
 mod route;

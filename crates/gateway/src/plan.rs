@@ -1,15 +1,17 @@
 //! What the gateway does with requests, put together from a configuration. A reload makes a new one.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::{HeaderName, HeaderValue};
+use http::{HeaderName, HeaderValue, Uri};
 use oncekey::layer::{Idempotency, IdempotencyLayer, KeyHash};
 use tower_layer::Layer as _;
 
 use crate::config::{Config, HostHeader, LogKeys};
 use crate::exit::{self, Exit};
 use crate::keeping::Keeping;
+use crate::probe::Knower;
 use crate::proxy::{Cors, ErrorDialect, Forward, Settings};
 use crate::route::{Assigned, Completer, RouteTable, Secrets, scope_of};
 use crate::token::Verifier;
@@ -26,6 +28,8 @@ pub(crate) struct Plan {
     pub(crate) service: Idempotency<Forward>,
     pub(crate) dialect: ErrorDialect,
     pub(crate) cors: Cors,
+    /// Who is asked about lost answers, by route.
+    pub(crate) knowers: HashMap<Box<str>, Knower>,
     /// What clients can rely on, if they may know.
     pub(crate) well_known: Option<Bytes>,
 }
@@ -48,7 +52,8 @@ impl Plan {
         let service = service(config, keeping, &secrets, &upstream, &dialect)?;
         let cors = if config.cors_amend { Cors::Amend } else { Cors::Leave };
         let well_known = config.well_known.then(|| well_known::document(config, dialect.base()));
-        Ok(Self { own: routes.own_headers(), routes, upstream, service, dialect, cors, well_known })
+        let (own, knowers) = (routes.own_headers(), knowers(config)?);
+        Ok(Self { routes, own, upstream, service, dialect, cors, knowers, well_known })
     }
 }
 
@@ -90,9 +95,6 @@ fn refuse_what_is_missing(config: &Config) -> Result<(), Exit> {
         let text = format!("{what} is not built yet; leave it out of the configuration");
         Err(Exit::new(exit::INVALID, &text))
     };
-    if config.routes.iter().any(|route| route.probe.is_some()) {
-        return missing("probe");
-    }
     if config.routes.iter().any(|route| route.completer == Completer::On) {
         return missing("complete");
     }
@@ -103,9 +105,33 @@ fn refuse_what_is_missing(config: &Config) -> Result<(), Exit> {
 }
 
 fn upstream(config: &Config) -> Result<Upstream, Exit> {
-    let server = &config.server;
     let target: Target =
-        server.upstream.parse().map_err(|error| refused("server.upstream", &error))?;
+        config.server.upstream.parse().map_err(|error| refused("server.upstream", &error))?;
+    upstream_at(target, config)
+}
+
+/// Those who know about lost answers.
+fn knowers(config: &Config) -> Result<HashMap<Box<str>, Knower>, Exit> {
+    let mut knowers = HashMap::new();
+    for route in &config.routes {
+        let Some(url) = &route.probe else { continue };
+        let uri: Uri = url.parse().map_err(|error| refused("probe is no URL", &error))?;
+        let (scheme, authority) = (uri.scheme_str(), uri.authority());
+        let place = format!(
+            "{}://{}",
+            scheme.unwrap_or("http"),
+            authority.map_or("", http::uri::Authority::as_str)
+        );
+        let target: Target = place.parse().map_err(|error| refused("probe", &error))?;
+        if let Some(knower) = Knower::new(upstream_at(target, config)?, &uri) {
+            knowers.insert(Box::from(&*route.name), knower);
+        }
+    }
+    Ok(knowers)
+}
+
+fn upstream_at(target: Target, config: &Config) -> Result<Upstream, Exit> {
+    let server = &config.server;
     let trust = match (target.tls, &server.upstream_ca_file) {
         (Tls::Plain, _) => Ok(Trust::nobody()),
         (Tls::Encrypted, Some(file)) => Trust::of_file(file),

@@ -87,6 +87,7 @@ impl Running {
     ) -> Result<Self, Exit> {
         let keeping = Keeping::open(&config.store).await?;
         let plan = Plan::new(&config, &keeping)?;
+        keeping.probes.replace(plan.knowers.clone());
         let front = Arc::new(Front {
             plan: ArcSwap::from_pointee(plan),
             engine: keeping.engine.clone(),
@@ -116,11 +117,6 @@ impl Running {
         let operators = Arc::clone(&gate).serve_operators(staff, operators_stopped);
         let operators = tokio::spawn(operators);
         Ok(Self { gate, listen, admin, clients, operators, loops, stop_clients, stop_operators })
-    }
-
-    /// Finished requests, as they happen.
-    pub(crate) fn events(&self) -> &Events {
-        &self.gate.front.events
     }
 
     /// Waits until an operator wants it to drain.
@@ -193,6 +189,7 @@ impl Gateway for Gate {
         let mut said = changes(&old, &new);
         let plan = Plan::new(&new, &self.keeping).map_err(|exit| exit.text().to_owned())?;
         if reload == Reload::Apply {
+            self.keeping.probes.replace(plan.knowers.clone());
             self.front.plan.store(Arc::new(plan));
             self.config.store(Arc::new(new));
             tracing::info!("config reloaded");
@@ -275,7 +272,8 @@ fn access(config: &Config) -> Result<Access, Exit> {
     };
     let token = config.admin.token_file.as_deref().map(Token::from_file).transpose();
     let token = token.map_err(|error| wrong(&error))?;
-    Access::new(config.admin.listen, token, &[]).map_err(|error| wrong(&error))
+    let access = Access::new(config.admin.listen, token, &[]).map_err(|error| wrong(&error))?;
+    Ok(access.payload(config.admin.payload))
 }
 
 /// What changes are written down in.

@@ -8,6 +8,7 @@ use std::time::Duration;
 use oncekey::problem::Code;
 
 use super::flat::Flat;
+use crate::admin::Payload;
 
 /// `[server]`
 #[derive(Clone, Debug)]
@@ -74,6 +75,7 @@ pub(crate) struct Admin {
     pub(crate) listen: SocketAddr,
     pub(crate) token_file: Option<PathBuf>,
     pub(crate) audit_file: Option<PathBuf>,
+    pub(crate) payload: Payload,
 }
 
 /// `[store]`; what concerns single routes is in their policies.
@@ -204,6 +206,10 @@ impl Reader<'_> {
             listen: self.address("admin.listen"),
             token_file: self.file("admin.token_file"),
             audit_file: self.file("admin.audit_file"),
+            payload: match self.flat.word("admin.payload") {
+                "never" => Payload::Never,
+                _ => Payload::OnRequest,
+            },
         }
     }
 

@@ -69,7 +69,7 @@ fn inside(tag: u8, bytes: &[u8]) -> Option<(&[u8], &[u8])> {
 fn length(bytes: &[u8]) -> Option<(usize, &[u8])> {
     let (first, rest) = bytes.split_first()?;
     match first {
-        0..0x80 => Some((usize::from(*first), rest)),
+        0..=0x7f => Some((usize::from(*first), rest)),
         0x81 => rest.split_first().map(|(length, rest)| (usize::from(*length), rest)),
         0x82 => {
             let (length, rest) = rest.split_first_chunk::<2>()?;

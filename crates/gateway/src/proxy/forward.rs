@@ -41,7 +41,7 @@ pub(crate) struct Settings {
 /// one than was seen before is out of date.
 const ATTEMPT: HeaderName = HeaderName::from_static("idempotency-attempt");
 /// The name of the only effect of a request that is passed on.
-const STEP: &str = "upstream";
+pub(crate) const STEP: &str = "upstream";
 /// A connection that was refused may be accepted a moment later.
 const COME_BACK: Duration = Duration::from_secs(1);
 

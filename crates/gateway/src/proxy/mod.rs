@@ -23,7 +23,7 @@ mod watched;
 pub(crate) use self::connection::Deadlines;
 pub(crate) use self::cors::Cors;
 pub(crate) use self::dialect::ErrorDialect;
-pub(crate) use self::forward::{Forward, Settings};
+pub(crate) use self::forward::{Forward, STEP, Settings};
 pub(crate) use self::front::Front;
 pub(crate) use self::listen::{Listener, Terms};
 pub(crate) use self::tls::server as tls_for_clients;

@@ -65,6 +65,8 @@ pub(crate) static ROOT: [Setting; 13] = [
     },
 ];
 
+#[cfg(test)]
+pub(crate) use self::route::MEMBERS;
 pub(crate) use self::route::ROUTE;
 
 /// A table of settings. Nothing has to be in it unless one of them says so.

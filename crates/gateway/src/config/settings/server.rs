@@ -60,7 +60,7 @@ pub(super) static SERVER: [Setting; 10] = [
     table("drain", &DRAIN, "What happens between being told to stop and stopping."),
 ];
 
-pub(super) static ADMIN: [Setting; 3] = [
+pub(super) static ADMIN: [Setting; 4] = [
     Setting {
         name: "listen",
         kind: Kind::Text(&LISTEN),
@@ -79,6 +79,13 @@ pub(super) static ADMIN: [Setting; 3] = [
         unset: Unset::Nothing { example: "\"audit.jsonl\"" },
         about: "A file that every change by operators is appended to, as JSON lines. Without it the \
                 newest are kept in memory.",
+    },
+    Setting {
+        name: "payload",
+        kind: Kind::Choice(&["on-request", "never"]),
+        unset: Unset::Is("\"on-request\""),
+        about: "Whether operators can see keys and answers: if they ask for them, which is audited, \
+                or never.",
     },
 ];
 
