@@ -9,11 +9,14 @@ use oncekey::store::{self, Opened};
 
 use crate::config::{StoreSection, read_secret};
 use crate::exit::{self, Exit};
+use crate::probe::Probes;
 
 /// Where records are kept, and who works with them.
 pub(crate) struct Keeping {
     pub(crate) store: Opened,
     pub(crate) engine: Engine,
+    /// Who is asked about lost answers; a plan says whom.
+    pub(crate) probes: Arc<Probes>,
     /// The secret behind fingerprints, too.
     pub(crate) pepper: Option<Pepper>,
 }
@@ -25,7 +28,9 @@ impl Keeping {
         let ring = key_ring(section)?;
         let store = store::open(section.url.expose()).await;
         let store = store.map_err(|error| Exit::of_store("cannot open the store", &error))?;
+        let probes = Arc::<Probes>::default();
         let mut builder = Engine::builder(Arc::new(store.clone()))
+            .probe(Arc::<Probes>::clone(&probes))
             .store_label(store.label())
             .namespace(&section.namespace)
             .cache(section.cache);
@@ -47,7 +52,7 @@ impl Keeping {
         let engine = builder.build().map_err(|error| {
             Exit::chain(exit::FAILURE, "the engine does not start", Some(&error))
         })?;
-        Ok(Self { store, engine, pepper })
+        Ok(Self { store, engine, probes, pepper })
     }
 }
 

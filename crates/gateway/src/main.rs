@@ -10,6 +10,7 @@ mod keeping;
 mod observe;
 mod overheard;
 mod plan;
+mod probe;
 mod proxy;
 mod remote;
 mod route;
@@ -18,7 +19,9 @@ mod serve;
 mod stop;
 mod store;
 mod telemetry;
+mod token;
 mod upstream;
+mod well_known;
 
 use std::io::{self, Write};
 use std::process::ExitCode;

@@ -1,18 +1,22 @@
 //! What the gateway does with requests, put together from a configuration. A reload makes a new one.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
-use http::{HeaderName, HeaderValue};
-use oncekey::layer::{Idempotency, IdempotencyLayer, ScopeFrom};
-use oncekey::problem;
+use bytes::Bytes;
+use http::{HeaderName, HeaderValue, Uri};
+use oncekey::layer::{Idempotency, IdempotencyLayer, KeyHash};
 use tower_layer::Layer as _;
 
-use crate::config::{Config, HostHeader};
+use crate::config::{Config, HostHeader, LogKeys};
 use crate::exit::{self, Exit};
 use crate::keeping::Keeping;
-use crate::proxy::{Forward, Settings};
-use crate::route::{Route, RouteTable, ScopePart};
+use crate::probe::Knower;
+use crate::proxy::{Cors, ErrorDialect, Forward, Settings};
+use crate::route::{Assigned, Completer, RouteTable, Secrets, scope_of};
+use crate::token::Verifier;
 use crate::upstream::{Patience, Place, Target, Tls, Trust, Upstream};
+use crate::well_known;
 
 /// Everything that a request meets on its way. Never changes: whoever has one keeps it to the end of
 /// the request, whatever is reloaded meanwhile.
@@ -22,6 +26,12 @@ pub(crate) struct Plan {
     pub(crate) own: Vec<HeaderName>,
     pub(crate) upstream: Upstream,
     pub(crate) service: Idempotency<Forward>,
+    pub(crate) dialect: ErrorDialect,
+    pub(crate) cors: Cors,
+    /// Who is asked about lost answers, by route.
+    pub(crate) knowers: HashMap<Box<str>, Knower>,
+    /// What clients can rely on, if they may know.
+    pub(crate) well_known: Option<Bytes>,
 }
 
 impl Plan {
@@ -31,28 +41,51 @@ impl Plan {
     /// If something cannot be done as it is configured.
     pub(crate) fn new(config: &Config, keeping: &Keeping) -> Result<Self, Exit> {
         refuse_what_is_missing(config)?;
-        let routes = RouteTable::new(&config.routes, keeping.pepper.as_ref())
+        let tokens = config.jwt.as_ref().map(Verifier::new).transpose();
+        let tokens = tokens.map_err(|error| refused("tokens cannot be verified", &error))?;
+        let secrets = Secrets { pepper: keeping.pepper.clone(), tokens: tokens.map(Arc::new) };
+        let routes = RouteTable::new(&config.routes, &secrets)
             .map_err(|error| refused("a route contradicts itself", &error))?;
         let upstream = upstream(config)?;
-        let problems = config.errors.docs.as_deref().unwrap_or(problem::DEFAULT_BASE);
-        let host = match config.server.host {
-            HostHeader::Keep => None,
-            HostHeader::Upstream => own_host(upstream.target()),
-        };
-        let settings = Settings { upstream: upstream.clone(), host, problems: problems.into() };
-        let mut layer = IdempotencyLayer::builder(keeping.engine.clone())
-            .rules(|parts| Some(Arc::clone(&parts.extensions.get::<Arc<Route>>()?.rule)))
-            .scope(ScopeFrom::credential())
-            .problems(problems)
-            .map_err(|error| refused("errors.docs cannot be used", &error))?;
-        if let Some(path) = &config.status_path {
-            layer = layer
-                .status_path(path)
-                .map_err(|error| refused("status.path cannot be used", &error))?;
-        }
-        let service = layer.build().layer(Forward::new(settings));
-        Ok(Self { own: routes.own_headers(), routes, upstream, service })
+        let dialect = ErrorDialect::new(&config.errors)
+            .map_err(|error| refused("errors.template_file cannot be used", &error))?;
+        let service = service(config, keeping, &secrets, &upstream, &dialect)?;
+        let cors = if config.cors_amend { Cors::Amend } else { Cors::Leave };
+        let well_known = config.well_known.then(|| well_known::document(config, dialect.base()));
+        let (own, knowers) = (routes.own_headers(), knowers(config)?);
+        Ok(Self { routes, own, upstream, service, dialect, cors, knowers, well_known })
     }
+}
+
+/// The layer with the upstream behind it.
+fn service(
+    config: &Config,
+    keeping: &Keeping,
+    secrets: &Secrets,
+    upstream: &Upstream,
+    dialect: &ErrorDialect,
+) -> Result<Idempotency<Forward>, Exit> {
+    let host = match config.server.host {
+        HostHeader::Keep => None,
+        HostHeader::Upstream => own_host(upstream.target()),
+    };
+    let key_hash = match config.telemetry.keys {
+        LogKeys::Hash => KeyHash::Shown,
+        LogKeys::None => KeyHash::Hidden,
+    };
+    let mut layer = IdempotencyLayer::builder(keeping.engine.clone())
+        .rules(|parts| parts.extensions.get::<Assigned>()?.rule())
+        // Routes have scopes of their own; this is for status URLs.
+        .scope(scope_of(&config.scope, secrets.tokens.as_ref()))
+        .key_hash(key_hash)
+        .problems(dialect.base())
+        .map_err(|error| refused("errors.docs cannot be used", &error))?;
+    if let Some(path) = &config.status_path {
+        layer = layer
+            .status_path(path)
+            .map_err(|error| refused("status.path cannot be used", &error))?;
+    }
+    Ok(layer.build().layer(Forward::new(Settings { upstream: upstream.clone(), host })))
 }
 
 /// Refuses settings that this version reads and does not follow yet: whoever relies on one of them
@@ -62,28 +95,8 @@ fn refuse_what_is_missing(config: &Config) -> Result<(), Exit> {
         let text = format!("{what} is not built yet; leave it out of the configuration");
         Err(Exit::new(exit::INVALID, &text))
     };
-    for route in &config.routes {
-        if route.scope.iter().any(|part| matches!(part, ScopePart::Jwt(_) | ScopePart::Mtls)) {
-            return missing("a scope from a token or from a client certificate");
-        }
-        if route.keys.iter().any(|source| source.header().is_none()) {
-            return missing("a key in a query or in a body");
-        }
-        if route.probe.is_some() {
-            return missing("probe");
-        }
-        if route.completer == crate::route::Completer::On {
-            return missing("complete");
-        }
-        if route.rollout != crate::route::Rollout::ALL {
-            return missing("rollout");
-        }
-    }
-    if config.errors.format != crate::config::ErrorFormat::Problem {
-        return missing("errors.format other than problem+json");
-    }
-    if config.cors_amend {
-        return missing("cors.amend");
+    if config.routes.iter().any(|route| route.completer == Completer::On) {
+        return missing("complete");
     }
     if config.telemetry.otlp.is_some() {
         return missing("telemetry.otlp");
@@ -92,9 +105,33 @@ fn refuse_what_is_missing(config: &Config) -> Result<(), Exit> {
 }
 
 fn upstream(config: &Config) -> Result<Upstream, Exit> {
-    let server = &config.server;
     let target: Target =
-        server.upstream.parse().map_err(|error| refused("server.upstream", &error))?;
+        config.server.upstream.parse().map_err(|error| refused("server.upstream", &error))?;
+    upstream_at(target, config)
+}
+
+/// Those who know about lost answers.
+fn knowers(config: &Config) -> Result<HashMap<Box<str>, Knower>, Exit> {
+    let mut knowers = HashMap::new();
+    for route in &config.routes {
+        let Some(url) = &route.probe else { continue };
+        let uri: Uri = url.parse().map_err(|error| refused("probe is no URL", &error))?;
+        let (scheme, authority) = (uri.scheme_str(), uri.authority());
+        let place = format!(
+            "{}://{}",
+            scheme.unwrap_or("http"),
+            authority.map_or("", http::uri::Authority::as_str)
+        );
+        let target: Target = place.parse().map_err(|error| refused("probe", &error))?;
+        if let Some(knower) = Knower::new(upstream_at(target, config)?, &uri) {
+            knowers.insert(Box::from(&*route.name), knower);
+        }
+    }
+    Ok(knowers)
+}
+
+fn upstream_at(target: Target, config: &Config) -> Result<Upstream, Exit> {
+    let server = &config.server;
     let trust = match (target.tls, &server.upstream_ca_file) {
         (Tls::Plain, _) => Ok(Trust::nobody()),
         (Tls::Encrypted, Some(file)) => Trust::of_file(file),

@@ -50,7 +50,7 @@ fn install_logs(config: &Config) -> Result<(), Exit> {
         LogFormat::Json => Format::Json,
         LogFormat::Pretty => Format::Pretty,
     };
-    let instance = config.server.listen.to_string();
+    let instance = config.server.instance.clone();
     let logs = Logs { format, filter: config.telemetry.level.clone(), instance };
     logs::install(&logs)
         .map_err(|error| Exit::chain(exit::INVALID, "there is no log", Some(&error)))

@@ -15,8 +15,8 @@ use tokio::sync::{Mutex, Notify};
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
-use crate::admin::{self, Access, Admin, Events, Gateway, Reload, RouteView, Token};
-use crate::config::{Config, Env, Options};
+use crate::admin::{self, Access, Admin, Audit, Events, Gateway, Reload, RouteView, Token};
+use crate::config::{Config, Env, Listen, Options};
 use crate::exit::{self, Exit};
 use crate::keeping::Keeping;
 use crate::observe::Observer;
@@ -58,6 +58,14 @@ struct Gate {
     drain: Notify,
 }
 
+/// What the listener for operators is made of.
+struct Staff {
+    listener: TcpListener,
+    access: Access,
+    metrics: Prometheus,
+    audit: Audit,
+}
+
 impl Origin {
     /// Reads the configuration, with everything that is wrong with it.
     pub(crate) fn load(&self) -> Result<Config, Exit> {
@@ -79,13 +87,15 @@ impl Running {
     ) -> Result<Self, Exit> {
         let keeping = Keeping::open(&config.store).await?;
         let plan = Plan::new(&config, &keeping)?;
+        keeping.probes.replace(plan.knowers.clone());
         let front = Arc::new(Front {
             plan: ArcSwap::from_pointee(plan),
             engine: keeping.engine.clone(),
             observer: Observer::new(),
             events: Events::default(),
         });
-        let listener = bind(config.server.listen).await?;
+        let audit = audit(&config)?;
+        let listener = bind(&config.server.listen).await?;
         let operators = bind_admin(config.admin.listen).await?;
         let terms = terms(&config)?;
         let access = access(&config)?;
@@ -103,14 +113,10 @@ impl Running {
         let (stop_operators, operators_stopped) = stop();
         let (listen, admin) = (listener.address(), local(&operators)?);
         let clients = tokio::spawn(listener.serve(front, terms, stopped));
-        let operators = Arc::clone(&gate).serve_operators(operators, access, metrics, operators_stopped);
+        let staff = Staff { listener: operators, access, metrics, audit };
+        let operators = Arc::clone(&gate).serve_operators(staff, operators_stopped);
         let operators = tokio::spawn(operators);
         Ok(Self { gate, listen, admin, clients, operators, loops, stop_clients, stop_operators })
-    }
-
-    /// Finished requests, as they happen.
-    pub(crate) fn events(&self) -> &Events {
-        &self.gate.front.events
     }
 
     /// Waits until an operator wants it to drain.
@@ -144,14 +150,17 @@ impl Running {
 impl Gate {
     async fn serve_operators(
         self: Arc<Self>,
-        listener: TcpListener,
-        access: Access,
-        metrics: Prometheus,
+        staff: Staff,
         stop: Stop,
     ) {
+        let Staff { listener, access, metrics, audit } = staff;
+        let instance = self.config.load().server.instance.clone();
         let (engine, store) = (self.keeping.engine.clone(), self.keeping.store.clone());
         let events = self.front.events.clone();
-        let admin = Admin::new(engine, store, self, metrics, access).events(events);
+        let admin = Admin::new(engine, store, self, metrics, access)
+            .events(events)
+            .audit(audit)
+            .instance(instance);
         admin::serve(listener, Arc::new(admin), async move { stop.raised().await }).await;
     }
 }
@@ -180,6 +189,7 @@ impl Gateway for Gate {
         let mut said = changes(&old, &new);
         let plan = Plan::new(&new, &self.keeping).map_err(|exit| exit.text().to_owned())?;
         if reload == Reload::Apply {
+            self.keeping.probes.replace(plan.knowers.clone());
             self.front.plan.store(Arc::new(plan));
             self.config.store(Arc::new(new));
             tracing::info!("config reloaded");
@@ -262,18 +272,28 @@ fn access(config: &Config) -> Result<Access, Exit> {
     };
     let token = config.admin.token_file.as_deref().map(Token::from_file).transpose();
     let token = token.map_err(|error| wrong(&error))?;
-    Access::new(config.admin.listen, token, &[]).map_err(|error| wrong(&error))
+    let access = Access::new(config.admin.listen, token, &[]).map_err(|error| wrong(&error))?;
+    Ok(access.payload(config.admin.payload))
 }
 
-async fn bind(address: SocketAddr) -> Result<Listener, Exit> {
-    Listener::bind(address).await.map_err(|error| cannot_listen(address, &error))
+/// What changes are written down in.
+fn audit(config: &Config) -> Result<Audit, Exit> {
+    let Some(path) = &config.admin.audit_file else { return Ok(Audit::in_memory()) };
+    Audit::open(path).map_err(|error| {
+        let what = format!("cannot write to admin.audit_file {}", path.display());
+        Exit::chain(exit::INVALID, &what, Some(&error))
+    })
+}
+
+async fn bind(listen: &Listen) -> Result<Listener, Exit> {
+    Listener::bind(listen).await.map_err(|error| cannot_listen(listen, &error))
 }
 
 async fn bind_admin(address: SocketAddr) -> Result<TcpListener, Exit> {
-    TcpListener::bind(address).await.map_err(|error| cannot_listen(address, &error))
+    TcpListener::bind(address).await.map_err(|error| cannot_listen(&address, &error))
 }
 
-fn cannot_listen(address: SocketAddr, error: &std::io::Error) -> Exit {
+fn cannot_listen(address: &dyn fmt::Display, error: &std::io::Error) -> Exit {
     let what = format!("cannot listen on {address}; is another program there?");
     Exit::chain(exit::FAILURE, &what, Some(error))
 }

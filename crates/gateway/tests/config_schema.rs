@@ -37,7 +37,7 @@ fn wrong(schema: &Value, value: &Value, at: &str) -> Vec<String> {
     let mut found = Vec::new();
     for (word, rule) in schema.as_object().expect("a schema is an object") {
         let fits = match word.as_str() {
-            "$schema" | "title" | "description" | "default" => true,
+            "$schema" | "title" | "description" | "default" | "examples" => true,
             "type" => match rule.as_str().expect("a type") {
                 "object" => value.is_object(),
                 "array" => value.is_array(),

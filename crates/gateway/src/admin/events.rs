@@ -114,7 +114,7 @@ pub(super) async fn stream(State(admin): State<Arc<Admin>>) -> Answer {
     let seat = Arc::clone(&admin.events.seats).try_acquire_owned().map_err(|_| {
         Problem::new(Code::Busy, format!("{SEATS} others are listening: close one of them"))
     })?;
-    let listener = Listener { receiver: admin.events.sender.subscribe(), _seat: seat };
+    let listener = Listener { receiver: admin.events.listen(), _seat: seat };
     let lines = stream::unfold(listener, async |mut listener| {
         let line = listener.next().await?;
         Some((Ok::<_, Infallible>(line), listener))

@@ -32,7 +32,7 @@ mod status;
 #[cfg(feature = "sqlite")]
 pub(crate) mod tests;
 
-pub(crate) use self::access::{Access, Exposed, Payload, Token, TokenError, refuse_exposed};
+pub(crate) use self::access::{Access, Payload, Token};
 pub(crate) use self::audit::Audit;
 pub(crate) use self::events::{Event, Events, Mark};
 pub(crate) use self::gateway::{Gateway, Reload, RouteView};

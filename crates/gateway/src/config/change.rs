@@ -7,10 +7,14 @@
 use super::Config;
 
 /// Settings that are read once, at the start.
-const FIXED: [&str; 9] = [
+const FIXED: [&str; 13] = [
     "server.listen",
+    "server.instance",
     "server.max_connections",
     "admin.listen",
+    "admin.token_file",
+    "admin.audit_file",
+    "admin.payload",
     "store.url",
     "store.namespace",
     "store.pepper_file",

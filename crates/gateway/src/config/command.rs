@@ -10,7 +10,7 @@ use super::problem::ConfigProblem;
 use super::{Config, Env, Severity, schema, show};
 use crate::args::{ConfigCommand, ValidateArgs};
 use crate::exit::{self, Exit};
-use crate::route::{RouteMode, RouteTable};
+use crate::route::{RouteMode, RouteTable, Secrets};
 
 /// Says whether a file is right, and everything that is wrong with it.
 pub(crate) fn validate(args: &ValidateArgs) -> Result<(), Exit> {
@@ -59,7 +59,7 @@ pub(crate) fn run_config(command: &ConfigCommand) -> Result<(), Exit> {
             let question =
                 Question::parse(request).map_err(|message| Exit::new(exit::USAGE, &message))?;
             let config = load(config)?;
-            let table = RouteTable::new(&config.routes, None)
+            let table = RouteTable::new(&config.routes, &Secrets::default())
                 .map_err(|error| Exit::new(exit::INVALID, &error.to_string()))?;
             let explanation = Explanation::new(question, &table);
             match json {

@@ -7,7 +7,7 @@ use http::{HeaderName, Uri};
 use oncekey::core::fingerprint::JsonPath;
 
 use super::statuses::read_statuses;
-use crate::route::{Exempt, KeySource, Pattern, ScopePart, method};
+use crate::route::{Exempt, Pattern, ScopePart, key_source, method};
 
 /// What a string has to look like.
 #[derive(Debug)]
@@ -46,6 +46,16 @@ pub(crate) static LISTEN: Form = Form {
             complain(&format!("`{text}` has no address: 127.0.0.1{text} is for this machine only"))
         }
         Err(_) => complain(&format!("`{text}` is not an IP address and a port")),
+    },
+};
+
+pub(crate) static LISTEN_ANYWHERE: Form = Form {
+    what: "an IP address and a port such as \"127.0.0.1:8787\", or \"unix:/run/oncekey.sock\"",
+    pattern: Some("^(.+:[0-9]+|unix:/.+)$"),
+    check: |text| match text.strip_prefix("unix:") {
+        Some(path) if path.len() > 1 && path.starts_with('/') => Ok(()),
+        Some(_) => complain("the path of a socket begins with a slash"),
+        None => (LISTEN.check)(text),
     },
 };
 
@@ -141,7 +151,7 @@ pub(crate) static PATTERN: Form = Form {
 pub(crate) static KEY_SOURCE: Form = Form {
     what: "\"header:NAME\", \"json:$.path\" or \"query:NAME\"",
     pattern: Some("^(header|json|query):.+$"),
-    check: |text| text.parse::<KeySource>().map(drop).or_else(|error| complain(&error.to_string())),
+    check: |text| key_source(text).map(drop).or_else(|error| complain(&error.to_string())),
 };
 
 pub(crate) static SCOPE_PART: Form = Form {
@@ -247,6 +257,8 @@ mod tests {
         assert!(
             takes(&LISTEN, "[::]:80") && !takes(&LISTEN, "localhost:80") && !takes(&LISTEN, ":80")
         );
+        assert!(takes(&LISTEN_ANYWHERE, "unix:/run/a.sock") && takes(&LISTEN_ANYWHERE, "[::]:80"));
+        assert!(!takes(&LISTEN_ANYWHERE, "unix:a.sock") && !takes(&LISTEN_ANYWHERE, "unix:/"));
         assert!(takes(&METHOD, "PUT") && !takes(&METHOD, "GET") && !takes(&METHOD, "put"));
         assert!(takes(&STORE_URL, "memory:") && !takes(&STORE_URL, "mongodb://x"));
         assert!(takes(&URL, "https://a/b") && !takes(&URL, "https://a/b#c") && !takes(&URL, "/b"));

@@ -46,17 +46,17 @@ pub(crate) use self::env::{Env, Options};
 pub(crate) use self::problem::{ConfigProblem, Severity};
 pub(crate) use self::secret::read_secret;
 pub(crate) use self::sections::{
-    Admin, Drain, ErrorFormat, Errors, HostHeader, Jwt, JwtKeys, LogFormat, LogKeys, Secret,
-    Server, ServerTls, StoreSection, Telemetry, Timeouts,
+    ErrorFormat, Errors, HostHeader, Jwt, JwtKeys, Listen, LogFormat, LogKeys, ServerTls,
+    StoreSection,
 };
 
 use self::expand::Around;
 use self::flat::Flat;
 use self::node::{Data, Node, Table, read_document};
 use self::preset::preset;
-use self::sections::Reader;
+use self::sections::{Admin, Reader, Server, Telemetry};
 use self::source::{Source, SourceKind};
-use crate::route::RouteSpec;
+use crate::route::{RouteSpec, ScopePart};
 
 /// Everything that can be configured.
 #[derive(Clone, Debug)]
@@ -73,6 +73,8 @@ pub(crate) struct Config {
     pub(crate) well_known: bool,
     pub(crate) telemetry: Telemetry,
     pub(crate) jwt: Option<Jwt>,
+    /// `defaults.scope`: whose keys status URLs are about.
+    pub(crate) scope: Vec<ScopePart>,
     /// For [`RouteTable::new`](crate::route::RouteTable::new), in the order of the file.
     pub(crate) routes: Vec<RouteSpec>,
     /// What can be lived with, and should not be.
@@ -175,6 +177,7 @@ impl Config {
             well_known: values.globals.flag("well_known.enabled"),
             telemetry: reader.telemetry(),
             jwt: reader.jwt(),
+            scope: routes::parsed(&values.globals, "defaults.scope"),
             routes: Vec::new(),
             warnings: Vec::new(),
             values: Values { globals: Flat::default(), routes: Vec::new() },
@@ -301,7 +304,7 @@ mod tests {
         std::fs::write(&path, format!("{HEAD}listen = '127.0.0.1:1'\n[[route]]\nmatch='/a'\n"))
             .unwrap();
         let env = Env::from([("ONCEKEY__SERVER__LISTEN", "'127.0.0.1:2'")]);
-        let port = |config: &Config| config.server.listen.port();
+        let port = |config: &Config| config.server.listen.address().unwrap().port();
         assert_eq!(port(&Config::load(&path, &Env::default()).unwrap()), 1);
         assert_eq!(port(&Config::load(&path, &env).unwrap()), 2);
         let options = Options { listen: Some("127.0.0.1:3".to_owned()), ..Options::default() };

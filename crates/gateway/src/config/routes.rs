@@ -6,13 +6,14 @@ use std::sync::Arc;
 use oncekey::core::Class;
 use oncekey::core::fingerprint::{FingerprintRules, JsonBodies, JsonPath};
 use oncekey::core::policy::{InFlight, Keep, Limits, Mark, Policy, Retain, StoreDown, Verdict};
+use oncekey::layer::WeakKeys;
 
 use super::flat::Flat;
 use super::sections::bytes;
 use super::statuses::{Overlap, read_record};
 use super::value::Value;
 use crate::route::{
-    Completer, Methods, Pattern, Quality, Rollout, RolloutBy, RouteMode, RouteSpec, method,
+    Completer, Methods, Pattern, Rollout, RolloutBy, RouteMode, RouteSpec, key_source, method,
 };
 
 /// Makes a route of its settings. `None` if it has no pattern, which was reported already.
@@ -31,11 +32,11 @@ pub(crate) fn read_route(flat: &Flat, globals: &Flat) -> Option<RouteSpec> {
         methods,
         pattern,
         mode: read_mode(flat.word("mode")),
-        keys: parsed(flat, "key.sources"),
+        keys: texts_by(flat, "key.sources", key_source),
         quality: match flat.word("key.quality") {
-            "off" => Quality::Off,
-            "reject" => Quality::Reject,
-            _ => Quality::Warn,
+            "off" => WeakKeys::Accept,
+            "reject" => WeakKeys::Reject,
+            _ => WeakKeys::Warn,
         },
         scope: parsed(flat, "scope"),
         policy: Arc::new(read_policy(flat, globals)),
@@ -129,6 +130,10 @@ fn read_retain(value: &Value) -> Retain {
 }
 
 /// The strings of a list, each read once more. They were read when they were checked.
-fn parsed<T: FromStr>(flat: &Flat, path: &str) -> Vec<T> {
-    flat.texts(path).into_iter().filter_map(|text| text.parse().ok()).collect()
+pub(crate) fn parsed<T: FromStr>(flat: &Flat, path: &str) -> Vec<T> {
+    texts_by(flat, path, str::parse)
+}
+
+fn texts_by<T, E>(flat: &Flat, path: &str, read: impl Fn(&str) -> Result<T, E>) -> Vec<T> {
+    flat.texts(path).into_iter().filter_map(|text| read(text).ok()).collect()
 }

@@ -25,10 +25,14 @@ fn object(settings: &'static [Setting], prefix: &str) -> Json {
         let path = format!("{prefix}{}", setting.name);
         let mut property = of_kind(&setting.kind, &path);
         property["description"] = json!(format!("{} {REFERENCE}#{}", setting.about, anchor(&path)));
-        if let Unset::Is(text) = setting.unset
-            && let Some(default) = value(text)
-        {
-            property["default"] = default;
+        let word = match setting.unset {
+            Unset::Is(_) => "default",
+            Unset::Nothing { .. } | Unset::Refused { .. } => "examples",
+        };
+        match value(setting.example()) {
+            Some(value) if word == "examples" => property[word] = json!([value]),
+            Some(value) => property[word] = value,
+            None => {}
         }
         (setting.name.to_owned(), property)
     };

@@ -1,5 +1,6 @@
 //! The tables of a file as typed data.
 
+use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -7,11 +8,14 @@ use std::time::Duration;
 use oncekey::problem::Code;
 
 use super::flat::Flat;
+use crate::admin::Payload;
 
 /// `[server]`
 #[derive(Clone, Debug)]
 pub(crate) struct Server {
-    pub(crate) listen: SocketAddr,
+    pub(crate) listen: Listen,
+    /// What this process is called among its like.
+    pub(crate) instance: String,
     /// As it was written; `upstream::Target` reads it.
     pub(crate) upstream: String,
     pub(crate) host: HostHeader,
@@ -21,6 +25,13 @@ pub(crate) struct Server {
     pub(crate) tls: Option<ServerTls>,
     pub(crate) upstream_ca_file: Option<PathBuf>,
     pub(crate) drain: Drain,
+}
+
+/// Where clients come in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Listen {
+    Tcp(SocketAddr),
+    Unix(PathBuf),
 }
 
 /// Which `Host` the upstream gets.
@@ -63,6 +74,8 @@ pub(crate) struct Drain {
 pub(crate) struct Admin {
     pub(crate) listen: SocketAddr,
     pub(crate) token_file: Option<PathBuf>,
+    pub(crate) audit_file: Option<PathBuf>,
+    pub(crate) payload: Payload,
 }
 
 /// `[store]`; what concerns single routes is in their policies.
@@ -99,7 +112,7 @@ pub(crate) struct Errors {
 pub(crate) enum ErrorFormat {
     Problem,
     Stripe,
-    Template(PathBuf),
+    Template { file: PathBuf, content_type: Option<String> },
 }
 
 /// `[telemetry]`
@@ -136,6 +149,8 @@ pub(crate) struct Jwt {
     pub(crate) keys: JwtKeys,
     pub(crate) issuer: Option<String>,
     pub(crate) audience: Option<String>,
+    /// How far clocks may differ.
+    pub(crate) leeway: Duration,
 }
 
 /// What tokens are verified with.
@@ -157,7 +172,8 @@ impl Reader<'_> {
         let time = |name: &str| flat.time(&format!("server.timeouts.{name}"));
         let tls = self.file("server.tls.cert_file").zip(self.file("server.tls.key_file"));
         Server {
-            listen: self.address("server.listen"),
+            listen: self.listen(),
+            instance: flat.text("server.instance").unwrap_or(flat.word("server.listen")).to_owned(),
             upstream: flat.word("server.upstream").to_owned(),
             host: match flat.word("server.host") {
                 "upstream" => HostHeader::Upstream,
@@ -186,7 +202,15 @@ impl Reader<'_> {
     }
 
     pub(crate) fn admin(&self) -> Admin {
-        Admin { listen: self.address("admin.listen"), token_file: self.file("admin.token_file") }
+        Admin {
+            listen: self.address("admin.listen"),
+            token_file: self.file("admin.token_file"),
+            audit_file: self.file("admin.audit_file"),
+            payload: match self.flat.word("admin.payload") {
+                "never" => Payload::Never,
+                _ => Payload::OnRequest,
+            },
+        }
     }
 
     pub(crate) fn store(&self) -> StoreSection {
@@ -210,7 +234,9 @@ impl Reader<'_> {
         Errors {
             format: match (self.flat.word("errors.format"), self.file("errors.template_file")) {
                 ("stripe", _) => ErrorFormat::Stripe,
-                ("template", Some(file)) => ErrorFormat::Template(file),
+                ("template", Some(file)) => {
+                    ErrorFormat::Template { file, content_type: self.owned("errors.template_type") }
+                }
                 (_, _) => ErrorFormat::Problem,
             },
             docs: self.owned("errors.docs"),
@@ -252,6 +278,7 @@ impl Reader<'_> {
             keys,
             issuer: self.owned("jwt.issuer"),
             audience: self.owned("jwt.audience"),
+            leeway: self.flat.time("jwt.leeway"),
         })
     }
 
@@ -263,10 +290,36 @@ impl Reader<'_> {
         self.flat.text(path).map(|file| self.folder.join(file))
     }
 
+    fn listen(&self) -> Listen {
+        match self.flat.word("server.listen").strip_prefix("unix:") {
+            Some(path) => Listen::Unix(PathBuf::from(path)),
+            None => Listen::Tcp(self.address("server.listen")),
+        }
+    }
+
     fn address(&self, path: &str) -> SocketAddr {
         // Every address was read once when it was checked.
         let nowhere = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
         self.flat.word(path).parse().unwrap_or(nowhere)
+    }
+}
+
+impl Listen {
+    /// The address, if it is one of a network.
+    pub(crate) const fn address(&self) -> Option<SocketAddr> {
+        match self {
+            Self::Tcp(address) => Some(*address),
+            Self::Unix(_) => None,
+        }
+    }
+}
+
+impl fmt::Display for Listen {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(address) => address.fmt(out),
+            Self::Unix(path) => write!(out, "unix:{}", path.display()),
+        }
     }
 }
 
@@ -286,8 +339,8 @@ impl Secret {
     }
 }
 
-impl std::fmt::Debug for Secret {
-    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+impl fmt::Debug for Secret {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str("[REDACTED]")
     }
 }

@@ -109,7 +109,7 @@ mod tests {
             body: b"1",
         };
         let rules = oncekey::core::FingerprintRules::default();
-        Sighting { key, fingerprint: Some(Fingerprint::v1(&subject, &rules)) }
+        Sighting { key, fingerprint: Some(Fingerprint::v1(&subject, &rules).0) }
     }
 
     #[test]

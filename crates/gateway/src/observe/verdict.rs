@@ -134,7 +134,7 @@ mod tests {
             headers: &[],
             body,
         };
-        Fingerprint::v1(&subject, &FingerprintRules::default())
+        Fingerprint::v1(&subject, &FingerprintRules::default()).0
     }
 
     fn key(number: u8) -> Presented {

@@ -83,7 +83,7 @@ where
     let verdict = io.verdict();
     let said = verdict.clone();
     let service = service_fn(move |request: Request<Incoming>| {
-        let (front, verdict) = (Arc::clone(&front), verdict.clone());
+        let (front, verdict, peer) = (Arc::clone(&front), verdict.clone(), peer.clone());
         async move {
             let switches =
                 request.headers().contains_key(UPGRADE) || request.method() == Method::CONNECT;
@@ -129,7 +129,7 @@ where
     I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let service = service_fn(move |request| {
-        let front = Arc::clone(&front);
+        let (front, peer) = (Arc::clone(&front), peer.clone());
         async move { Ok::<_, Infallible>(front.answer(peer, request).await) }
     });
     let connection = http2::Builder::new(TokioExecutor::new())

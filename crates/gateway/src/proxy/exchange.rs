@@ -14,7 +14,7 @@ use super::watched::Delivered;
 use crate::admin::{Event, Mark};
 use crate::observe::{Finding, Suspicion, Would};
 use crate::overheard::{Ear, Listened};
-use crate::route::Route;
+use crate::route::{ClientName, Route};
 
 /// What is known when a request comes.
 pub(super) struct Exchange {
@@ -36,15 +36,14 @@ pub(super) struct Answered {
 
 impl Exchange {
     /// Notes a request. Its head is copied: the original goes on.
-    pub(super) fn begin<B>(
-        front: &Arc<Front>,
-        route: Option<&Arc<Route>>,
-        request: &Request<B>,
-    ) -> Self {
+    pub(super) fn begin(front: &Arc<Front>, route: Option<&Arc<Route>>, of: &Parts) -> Self {
         let (mut head, ()) = Request::new(()).into_parts();
-        head.method = request.method().clone();
-        head.uri = request.uri().clone();
-        head.headers = request.headers().clone();
+        head.method = of.method.clone();
+        head.uri = of.uri.clone();
+        head.headers = of.headers.clone();
+        if let Some(name) = of.extensions.get::<ClientName>() {
+            head.extensions.insert(name.clone());
+        }
         let (front, route) = (Arc::clone(front), route.cloned());
         Self { front, route, head, ear: None, began: SystemUptime.elapsed() }
     }
@@ -65,8 +64,9 @@ impl Exchange {
     }
 
     fn tell(&self, answered: &Answered, delivered: Delivered, took: Duration) {
-        let key = self.key();
-        let finding = self.ear.as_ref().map(|ear| self.compare(ear, key));
+        let listened = self.ear.as_ref().map(Ear::listened);
+        let key = self.key(listened.as_ref());
+        let finding = listened.map(|listened| self.compare(&listened, key));
         if delivered == Delivered::Partly {
             let (route, stage) = (self.name(), "after_answer");
             metrics::counter!("oncekey_client_aborts_total", "route" => route, "stage" => stage)
@@ -98,17 +98,22 @@ impl Exchange {
     }
 
     /// Which key it has; an error if it has something that is none, or nobody knows whose it is.
-    fn key(&self) -> Result<Option<KeyId>, ()> {
+    fn key(&self, listened: Option<&Listened>) -> Result<Option<KeyId>, ()> {
         let Some(route) = &self.route else { return Ok(None) };
-        let Some(key) = route.rule.key(&self.head.headers).map_err(drop)? else { return Ok(None) };
+        let body: &[u8] = match listened {
+            Some(Listened::Whole(body)) => body,
+            // A key in a body that nobody heard is not found.
+            Some(Listened::TooLong | Listened::Broken) | None => b"{}",
+        };
+        let Some(key) = route.rule.key(&self.head, body).map_err(drop)? else { return Ok(None) };
         let scope = route.scope.find(&self.head).map_err(drop)?;
         Ok(Some(self.front.engine.key_id(&scope, &key)))
     }
 
-    fn compare(&self, ear: &Ear, key: Result<Option<KeyId>, ()>) -> Finding {
-        let fingerprint = match (ear.listened(), &self.route) {
+    fn compare(&self, listened: &Listened, key: Result<Option<KeyId>, ()>) -> Finding {
+        let fingerprint = match (listened, &self.route) {
             (Listened::Whole(body), Some(route)) => {
-                Some(route.rule.fingerprint_of(&self.head, &body))
+                Some(route.rule.fingerprint_of(&self.head, body))
             }
             (Listened::TooLong | Listened::Broken, _) | (_, None) => None,
         };

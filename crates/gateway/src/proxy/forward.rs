@@ -6,22 +6,21 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{
-    ACCEPT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, EXPECT, HOST, LINK, RETRY_AFTER,
-};
+use http::header::{ACCEPT_ENCODING, EXPECT, HOST};
 use http::uri::PathAndQuery;
 use http::{HeaderName, HeaderValue, Request, Response, StatusCode, Uri, Version};
 use http_body_util::{Either, Full};
 use hyper::upgrade::OnUpgrade;
-use oncekey::layer::{IdempotencyContext, ResponseBody, Undelivered};
-use oncekey::problem::{self, Code, Problem};
+use oncekey::layer::{IdempotencyContext, Undelivered};
+use oncekey::problem::{Code, Problem, Retryable};
 use tower_service::Service;
 
 use super::headers::{Switch, strip_hops};
 use super::tunnel::tunnel;
-use crate::route::Route;
+use crate::route::{Assigned, Route};
 use crate::upstream::{Answer, Care, Failure, Outgoing, Upstream};
 
 /// Passes requests on to an upstream. Cheap to clone; all clones share their connections.
@@ -36,17 +35,15 @@ pub(crate) struct Settings {
     pub(crate) upstream: Upstream,
     /// What the upstream is told as `Host`; as the client wrote it, if nothing is set.
     pub(crate) host: Option<HeaderValue>,
-    /// The page that explains the problems.
-    pub(crate) problems: Box<str>,
 }
 
 /// Tells an upstream which attempt of a key this is. A number that only rises: what carries a smaller
 /// one than was seen before is out of date.
 const ATTEMPT: HeaderName = HeaderName::from_static("idempotency-attempt");
 /// The name of the only effect of a request that is passed on.
-const STEP: &str = "upstream";
+pub(crate) const STEP: &str = "upstream";
 /// A connection that was refused may be accepted a moment later.
-const COME_BACK: HeaderValue = HeaderValue::from_static("1");
+const COME_BACK: Duration = Duration::from_secs(1);
 
 impl Forward {
     pub(crate) fn new(settings: Settings) -> Self {
@@ -55,7 +52,7 @@ impl Forward {
 
     async fn pass_on(self, mut request: Request<Outgoing>) -> Response<Reply> {
         let attempt = request.extensions_mut().remove::<IdempotencyContext>();
-        let route = request.extensions_mut().remove::<Arc<Route>>();
+        let route = request.extensions_mut().remove::<Assigned>().map(|assigned| assigned.route);
         let switch = request.extensions_mut().remove::<Switch>();
         let client = match (&attempt, switch) {
             // A request that is kept cannot become a conversation.
@@ -81,10 +78,10 @@ impl Forward {
                 if client.is_none() && response.status() == StatusCode::SWITCHING_PROTOCOLS =>
             {
                 drop(response.body_mut().switch());
-                self.0.explain(&Failure::Switched, route.as_deref())
+                explain(&Failure::Switched, route.as_deref(), care)
             }
             Ok(response) => returned(response, client),
-            Err(failure) => self.0.explain(&failure, route.as_deref()),
+            Err(failure) => explain(&failure, route.as_deref(), care),
         }
     }
 }
@@ -126,95 +123,68 @@ impl Settings {
             }
         }
     }
-
-    /// What the client is told if there is no answer.
-    fn explain(&self, failure: &Failure, route: Option<&Route>) -> Response<Reply> {
-        let undelivered = failure.undelivered();
-        let (code, detail, phase) = match (failure, undelivered) {
-            // Neither the upstream nor we failed: what the client sent broke off.
-            (Failure::Broke(_, error), _) if error.is_user() => (
-                Code::BodyIncomplete,
-                "The body of the request ended before its end.",
-                "client",
-            ),
-            (
-                Failure::Unreachable(_) | Failure::Broke(..) | Failure::Switched,
-                Undelivered::NeverSent,
-            ) => (
-                Code::UpstreamUnreachable,
-                "The service behind this gateway could not be reached. Nothing was executed.",
-                "connect",
-            ),
-            (Failure::Late(_), Undelivered::NeverSent) => (
-                Code::UpstreamUnreachable,
-                "The service behind this gateway took no request in time. Nothing was executed.",
-                "connect",
-            ),
-            (Failure::Late(_), Undelivered::NoAnswer) => (
-                Code::UpstreamTimeout,
-                "The service behind this gateway got the request and did not answer in time. \
-                 Whether it was executed is not known.",
-                "reading",
-            ),
-            (
-                Failure::Unreachable(_) | Failure::Broke(..) | Failure::Switched,
-                Undelivered::NoAnswer,
-            ) => (
-                Code::UpstreamNoAnswer,
-                "The service behind this gateway got the request and gave no complete answer. \
-                 Whether it was executed is not known.",
-                "sent",
-            ),
-        };
-        if code != Code::BodyIncomplete {
-            let name = route.map_or("-", Route::name).to_owned();
-            metrics::counter!("oncekey_upstream_failures_total", "route" => name, "phase" => phase)
-                .increment(1);
-            tracing::warn!(error = %chain(failure), phase, "no answer from the upstream");
-        }
-        let mut response = self.problem(&Problem::new(code, detail));
-        if code == Code::UpstreamUnreachable {
-            response.headers_mut().insert(RETRY_AFTER, COME_BACK);
-        }
-        response.extensions_mut().insert(undelivered);
-        response
-    }
-
-    fn problem(&self, problem: &Problem) -> Response<Reply> {
-        let body = Full::new(Bytes::from(problem.to_json(&self.problems)));
-        let mut response = Response::new(Either::Right(body));
-        if let Ok(status) = StatusCode::from_u16(problem.status) {
-            *response.status_mut() = status;
-        }
-        let headers = response.headers_mut();
-        headers.insert(CONTENT_TYPE, HeaderValue::from_static(problem::MEDIA_TYPE));
-        let link = format!("<{}>; rel=\"describedby\"", problem.code.type_uri(&self.problems));
-        if let Ok(link) = HeaderValue::try_from(link) {
-            headers.insert(LINK, link);
-        }
-        let extensions = response.extensions_mut();
-        extensions.insert(problem.clone());
-        extensions.insert(Unsigned(self.problems.clone()));
-        response
-    }
 }
 
-/// Marks a problem that was written where nobody knew the id of the request; with the page that
-/// explains problems.
-#[derive(Clone)]
-struct Unsigned(Box<str>);
-
-/// Writes the id of the request into a problem of ours, if the layer has given it one.
-pub(super) fn sign(mut response: Response<ResponseBody<Reply>>) -> Response<ResponseBody<Reply>> {
-    let Some(Unsigned(page)) = response.extensions_mut().remove() else { return response };
-    let id = response.headers().get("request-id").and_then(|id| id.to_str().ok());
-    let problem = response.extensions().get::<Problem>().cloned();
-    let (Some(id), Some(mut problem)) = (id.map(str::to_owned), problem) else { return response };
-    problem.request_id = Some(id);
-    response.headers_mut().remove(CONTENT_LENGTH);
-    let body = Full::from(problem.to_json(&page));
+/// What the client is told if there is no answer. How that is written is decided later.
+fn explain(failure: &Failure, route: Option<&Route>, care: Care) -> Response<Reply> {
+    let undelivered = failure.undelivered();
+    let (code, detail, phase) = match (failure, undelivered) {
+        // Neither the upstream nor we failed: what the client sent broke off.
+        (Failure::Broke(_, error), _) if error.is_user() => {
+            (Code::BodyIncomplete, "The body of the request ended before its end.", "client")
+        }
+        (
+            Failure::Unreachable(_) | Failure::Broke(..) | Failure::Switched,
+            Undelivered::NeverSent,
+        ) => (
+            Code::UpstreamUnreachable,
+            "The service behind this gateway could not be reached. Nothing was executed.",
+            "connect",
+        ),
+        (Failure::Late(_), Undelivered::NeverSent) => (
+            Code::UpstreamUnreachable,
+            "The service behind this gateway took no request in time. Nothing was executed.",
+            "connect",
+        ),
+        (Failure::Late(_), Undelivered::NoAnswer) => (
+            Code::UpstreamTimeout,
+            "The service behind this gateway got the request and did not answer in time. \
+             Whether it was executed is not known.",
+            "reading",
+        ),
+        (
+            Failure::Unreachable(_) | Failure::Broke(..) | Failure::Switched,
+            Undelivered::NoAnswer,
+        ) => (
+            Code::UpstreamNoAnswer,
+            "The service behind this gateway got the request and gave no complete answer. \
+             Whether it was executed is not known.",
+            "sent",
+        ),
+    };
+    if code != Code::BodyIncomplete {
+        let name = route.map_or("-", Route::name).to_owned();
+        metrics::counter!("oncekey_upstream_failures_total", "route" => name, "phase" => phase)
+            .increment(1);
+        tracing::warn!(error = %chain(failure), phase, "no answer from the upstream");
+    }
+    let mut problem = Problem::new(code, detail);
+    let again = route.is_some_and(|route| route.spec.policy.class.may_send_again());
+    match undelivered {
+        Undelivered::NeverSent if code == Code::UpstreamUnreachable => {
+            problem.retry_after = Some(COME_BACK);
+        }
+        // With a key the retry is safe: the class says so.
+        Undelivered::NoAnswer if again && care == Care::Great => problem.retryable = Retryable::Yes,
+        Undelivered::NeverSent | Undelivered::NoAnswer => {}
+    }
+    let mut response = Response::new(Either::Right(Full::default()));
+    if let Ok(status) = StatusCode::from_u16(problem.status) {
+        *response.status_mut() = status;
+    }
     response.extensions_mut().insert(problem);
-    response.map(|_| ResponseBody::new(Either::Right(body)))
+    response.extensions_mut().insert(undelivered);
+    response
 }
 
 /// What an upstream learns about the attempt that a request belongs to.

@@ -4,7 +4,9 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use http::header::{CONNECTION, CONTENT_TYPE};
+use bytes::Bytes;
+use http::header::{CACHE_CONTROL, CONNECTION, CONTENT_TYPE};
+use http::request::Parts;
 use http::{HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::{Either, Full};
 use hyper::body::Incoming;
@@ -12,26 +14,30 @@ use oncekey::engine::Engine;
 use oncekey::layer::{Outcome, RequestBody, ResponseBody};
 use tower_service::Service as _;
 
+use super::cors::allow;
 use super::exchange::{Answered, Exchange};
-use super::forward::{Reply, sign};
+use super::forward::Reply;
 use super::headers::{Switch, say_forwarded, strip_hops};
 use super::watched::Watched;
 use crate::admin::Events;
 use crate::observe::Observer;
 use crate::overheard::Overheard;
 use crate::plan::Plan;
-use crate::route::{Route, RouteMode};
+use crate::route::{Assigned, ClientName, Treatment};
+use crate::well_known;
 
 /// The body of everything that a client is told.
 pub(crate) type Told = Watched<ResponseBody<Reply>>;
 
 /// Who is on the other side of a connection.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Peer {
     /// `None` for unix sockets.
     pub(crate) address: Option<IpAddr>,
     /// `http` or `https`.
     pub(crate) scheme: &'static str,
+    /// Who it is, if its certificate was verified.
+    pub(crate) name: Option<ClientName>,
 }
 
 /// What every connection of the gateway shares.
@@ -53,63 +59,74 @@ impl Front {
     pub(crate) async fn answer(
         self: Arc<Self>,
         peer: Peer,
-        mut request: Request<Incoming>,
+        request: Request<Incoming>,
     ) -> Response<Told> {
         if request.method() == Method::CONNECT {
-            return empty(StatusCode::METHOD_NOT_ALLOWED);
+            return plain(StatusCode::METHOD_NOT_ALLOWED, Bytes::new());
         }
         let plan = self.plan.load_full();
-        let switch = Switch::of(request.headers());
-        strip_hops(request.headers_mut(), &plan.own);
-        say_forwarded(request.headers_mut(), peer.address, peer.scheme);
+        if let Some(document) = plan.policy_document(&request) {
+            return told(document);
+        }
+        let (mut head, body) = request.into_parts();
+        let switch = Switch::of(&head.headers);
+        strip_hops(&mut head.headers, &plan.own);
+        say_forwarded(&mut head.headers, peer.address, peer.scheme);
         if let Switch::To(_) = switch {
-            request.extensions_mut().insert(switch);
+            head.extensions.insert(switch);
         }
-        let route = match request.method().is_safe() {
+        if let Some(name) = peer.name {
+            head.extensions.insert(name);
+        }
+        let route = match head.method.is_safe() {
             true => None,
-            false => plan.routes.find(request.method(), request.uri().path()).cloned(),
+            false => plan.routes.find(&head.method, head.uri.path()),
         };
-        let (request, exchange) = self.watch(request, route.as_ref());
-        let mut request = request.map(RequestBody::new);
-        if let Some(route) = route {
-            request.extensions_mut().insert(route);
-        }
-        let mut service = plan.service.clone();
-        let response = match service.call(request).await {
-            Ok(response) => sign(response),
+        let assigned = route.map(|route| Assigned::new(route, &head));
+        let preflight = plan.cors.preflight(&plan.routes, &head);
+        let method = head.method.clone();
+        let is_protected = assigned.as_ref().is_some_and(|at| at.treatment == Treatment::Protect);
+        let (request, exchange) = self.watch(head, body, assigned);
+        let response = match plan.service.clone().call(request).await {
+            Ok(response) => response,
             Err(never) => match never {},
         };
-        match exchange {
-            None => response.map(Watched::unwatched),
-            Some(exchange) => {
-                let outcome = response.extensions().get::<Outcome>().copied();
-                let answered = Answered { status: response.status(), outcome };
-                let end = Box::new(move |delivered| exchange.end(answered, delivered));
-                response.map(|body| Watched::new(body, end))
-            }
+        let new_id = || self.engine.request_id().as_str().to_owned();
+        let mut response = plan.dialect.rewrite(response, &method, new_id);
+        if response.status().is_success() && !preflight.is_empty() {
+            allow(response.headers_mut(), &preflight);
         }
+        if is_protected {
+            plan.cors.expose(response.headers_mut());
+        }
+        delivered(response, exchange)
     }
 
-    /// Listens to the request if its route is in observe mode, and remembers it if anybody wants to
-    /// know its end.
+    /// Listens to the request if it is observed, and remembers it if anybody wants to know its end.
     fn watch(
         self: &Arc<Self>,
-        request: Request<Incoming>,
-        route: Option<&Arc<Route>>,
-    ) -> (Request<Overheard>, Option<Exchange>) {
-        let observed = route.filter(|route| route.mode() == RouteMode::Observe);
-        if observed.is_none() && !self.events.has_listeners() {
-            return (request.map(Overheard::alone), None);
-        }
-        let mut exchange = Exchange::begin(self, route, &request);
-        let Some(route) = observed else {
-            return (request.map(Overheard::alone), Some(exchange));
+        mut head: Parts,
+        body: Incoming,
+        assigned: Option<Assigned>,
+    ) -> (Request<RequestBody<Overheard>>, Option<Exchange>) {
+        let observed = assigned.as_ref().filter(|at| at.treatment == Treatment::Observe);
+        let limit = observed.map(|at| at.route.spec.policy.limits.request_body);
+        let mut exchange = (limit.is_some() || self.events.has_listeners()).then(|| {
+            let route = assigned.as_ref().map(|assigned| &assigned.route);
+            Exchange::begin(self, route, &head)
+        });
+        let body = match (limit, &mut exchange) {
+            (Some(limit), Some(exchange)) => {
+                let (body, ear) = Overheard::heard(body, limit);
+                exchange.listen(ear);
+                body
+            }
+            (Some(_), None) | (None, _) => Overheard::alone(body),
         };
-        let limit = route.spec.policy.limits.request_body;
-        let (head, body) = request.into_parts();
-        let (body, ear) = Overheard::heard(body, limit);
-        exchange.listen(ear);
-        (Request::from_parts(head, body), Some(exchange))
+        if let Some(assigned) = assigned {
+            head.extensions.insert(assigned);
+        }
+        (Request::from_parts(head, RequestBody::new(body)), exchange)
     }
 }
 
@@ -125,9 +142,39 @@ pub(super) fn refuse(status: u16, problem: String) -> Response<Told> {
     response
 }
 
-/// An answer without words, for what no honest client sends.
-fn empty(status: StatusCode) -> Response<Told> {
-    let body = ResponseBody::new(Either::Right(Full::default()));
+impl Plan {
+    /// The policy document, if somebody asks for it.
+    fn policy_document<B>(&self, request: &Request<B>) -> Option<Bytes> {
+        let read = matches!(*request.method(), Method::GET | Method::HEAD);
+        let document = self.well_known.as_ref()?;
+        (read && request.uri().path() == well_known::PATH).then(|| document.clone())
+    }
+}
+
+/// Tells whoever wants to know when a response has been handed over.
+fn delivered(response: Response<ResponseBody<Reply>>, exchange: Option<Exchange>) -> Response<Told> {
+    match exchange {
+        None => response.map(Watched::unwatched),
+        Some(exchange) => {
+            let outcome = response.extensions().get::<Outcome>().copied();
+            let answered = Answered { status: response.status(), outcome };
+            let end = Box::new(move |delivered| exchange.end(answered, delivered));
+            response.map(|body| Watched::new(body, end))
+        }
+    }
+}
+
+/// The policy document. Clients may keep it as long as a configuration usually holds.
+fn told(document: Bytes) -> Response<Told> {
+    let mut response = plain(StatusCode::OK, document);
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("max-age=300"));
+    response
+}
+
+fn plain(status: StatusCode, body: Bytes) -> Response<Told> {
+    let body = ResponseBody::new(Either::Right(Full::new(body)));
     let mut response = Response::new(Watched::unwatched(body));
     *response.status_mut() = status;
     response

@@ -1,10 +1,11 @@
 //! Where clients come in.
 
-use std::io;
 use std::net::SocketAddr;
+use std::os::unix::fs::FileTypeExt as _;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
+use std::{fs, io};
 
 use rustls::ServerConfig;
 use tokio::net::{TcpListener, TcpStream, UnixListener};
@@ -12,8 +13,10 @@ use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 
+use super::certificate::client_name;
 use super::connection::{Deadlines, Dialect, serve};
 use super::front::{Front, Peer};
+use crate::config::Listen;
 use crate::stop::Stop;
 
 /// A socket that takes clients.
@@ -35,14 +38,19 @@ pub(crate) struct Terms {
 const OUT_OF_FILES: Duration = Duration::from_millis(50);
 
 impl Listener {
-    pub(crate) async fn bind(address: SocketAddr) -> io::Result<Self> {
-        TcpListener::bind(address).await.map(Self::Tcp)
+    pub(crate) async fn bind(listen: &Listen) -> io::Result<Self> {
+        match listen {
+            Listen::Tcp(address) => TcpListener::bind(address).await.map(Self::Tcp),
+            Listen::Unix(path) => Self::bind_unix(path.clone()),
+        }
     }
 
-    /// A socket in the file system. One that a dead process left behind is replaced.
-    pub(crate) fn bind_unix(path: PathBuf) -> io::Result<Self> {
-        if std::os::unix::net::UnixStream::connect(&path).is_err() {
-            drop(std::fs::remove_file(&path));
+    /// A socket in the file system. One that a dead process left behind is replaced; a file that is
+    /// something else is not.
+    fn bind_unix(path: PathBuf) -> io::Result<Self> {
+        let is_socket = fs::symlink_metadata(&path).is_ok_and(|file| file.file_type().is_socket());
+        if is_socket && std::os::unix::net::UnixStream::connect(&path).is_err() {
+            fs::remove_file(&path)?;
         }
         UnixListener::bind(&path).map(|listener| Self::Unix(listener, path))
     }
@@ -122,11 +130,11 @@ impl Client {
         let deadlines = terms.deadlines;
         match (self, terms.tls) {
             (Self::Unix(stream), _) => {
-                let peer = Peer { address: None, scheme: "http" };
+                let peer = Peer { address: None, scheme: "http", name: None };
                 serve(front, stream, (peer, Dialect::Http1), deadlines, stop).await;
             }
             (Self::Tcp(stream, address), None) => {
-                let peer = Peer { address: Some(address.ip()), scheme: "http" };
+                let peer = Peer { address: Some(address.ip()), scheme: "http", name: None };
                 let Ok(Ok(dialect)) = timeout(deadlines.head, dialect(&stream)).await else { return };
                 serve(front, stream, (peer, dialect), deadlines, stop).await;
             }
@@ -137,7 +145,8 @@ impl Client {
                     Some(b"h2") => Dialect::Http2,
                     Some(_) | None => Dialect::Http1,
                 };
-                let peer = Peer { address: Some(address.ip()), scheme: "https" };
+                let name = stream.get_ref().1.peer_certificates().and_then(client_name);
+                let peer = Peer { address: Some(address.ip()), scheme: "https", name };
                 serve(front, stream, (peer, dialect), deadlines, stop).await;
             }
         }

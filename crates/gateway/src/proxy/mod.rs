@@ -4,7 +4,10 @@
 //!  listen ──► connection (strict, sieve) ──► front ──► layer (routes with a rule) ──► forward ──► upstream
 //! ```
 
+mod certificate;
 mod connection;
+mod cors;
+mod dialect;
 mod exchange;
 mod forward;
 mod front;
@@ -12,12 +15,15 @@ mod headers;
 mod listen;
 mod sieve;
 mod strict;
+mod template;
 mod tls;
 mod tunnel;
 mod watched;
 
 pub(crate) use self::connection::Deadlines;
-pub(crate) use self::forward::{Forward, Settings};
+pub(crate) use self::cors::Cors;
+pub(crate) use self::dialect::ErrorDialect;
+pub(crate) use self::forward::{Forward, STEP, Settings};
 pub(crate) use self::front::Front;
 pub(crate) use self::listen::{Listener, Terms};
 pub(crate) use self::tls::server as tls_for_clients;

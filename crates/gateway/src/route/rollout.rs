@@ -8,6 +8,7 @@
 use std::str::FromStr;
 
 use http::{HeaderMap, HeaderName};
+use oncekey::core::Scope;
 use sha2::{Digest as _, Sha256};
 
 use super::spec::{SpecError, header};
@@ -44,8 +45,10 @@ pub(crate) enum Exempt {
 const BOXES: u64 = 10_000;
 
 impl Rollout {
-    /// Everybody.
-    pub(crate) const ALL: Self = Self { percent: 100, by: RolloutBy::Scope, exempt: Vec::new() };
+    /// Whether nobody has to be asked who they are.
+    pub(crate) fn is_for_all(&self) -> bool {
+        self.percent >= 100 && self.exempt.is_empty()
+    }
 
     /// Whether a request belongs to those who are protected. `drawn` is the scope or the key,
     /// whichever [`by`](Self::by) names.
@@ -60,9 +63,9 @@ impl Rollout {
     }
 
     /// Whether somebody is left alone by name.
-    pub(crate) fn exempts(&self, scope: &[u8], headers: &HeaderMap) -> bool {
+    pub(crate) fn exempts(&self, scope: Option<&Scope>, headers: &HeaderMap) -> bool {
         self.exempt.iter().any(|exempt| match exempt {
-            Exempt::Scope(name) => name.as_bytes() == scope,
+            Exempt::Scope(name) => scope.is_some_and(|scope| Ok(scope) == Scope::new(name).as_ref()),
             Exempt::Header(name, value) => {
                 headers.get_all(name).iter().any(|line| line.as_bytes() == value.as_bytes())
             }
@@ -93,7 +96,7 @@ mod tests {
     use super::*;
 
     fn at(percent: u8) -> Rollout {
-        Rollout { percent, ..Rollout::ALL }
+        Rollout { percent, by: RolloutBy::Scope, exempt: Vec::new() }
     }
 
     #[test]
@@ -127,10 +130,12 @@ mod tests {
             vec!["scope:acme".parse().unwrap(), "header:X-Client=old app".parse().unwrap()];
         let rollout = Rollout { exempt, ..at(100) };
         let mut headers = HeaderMap::new();
-        assert!(rollout.exempts(b"acme", &headers));
-        assert!(!rollout.exempts(b"other", &headers));
+        let scope = |name: &str| Scope::new(name).unwrap();
+        assert!(rollout.exempts(Some(&scope("acme")), &headers));
+        assert!(!rollout.exempts(Some(&scope("other")), &headers));
+        assert!(!rollout.exempts(None, &headers));
         headers.insert("x-client", HeaderValue::from_static("old app"));
-        assert!(rollout.exempts(b"other", &headers));
+        assert!(rollout.exempts(Some(&scope("other")), &headers));
         for wrong in ["acme", "scope:", "header:x", "caller:acme"] {
             assert!(wrong.parse::<Exempt>().is_err(), "{wrong}");
         }

@@ -4,8 +4,8 @@ use std::str::FromStr;
 use std::sync::Arc;
 
 use http::{HeaderName, Method};
-use oncekey::core::fingerprint::JsonPath;
 use oncekey::core::{FingerprintRules, Policy};
+use oncekey::layer::{KeySource, WeakKeys};
 
 use super::pattern::{Methods, Pattern};
 use super::rollout::Rollout;
@@ -21,7 +21,7 @@ pub(crate) struct RouteSpec {
     pub(crate) mode: RouteMode,
     /// Where a key may stand, in the order in which it is looked for.
     pub(crate) keys: Vec<KeySource>,
-    pub(crate) quality: Quality,
+    pub(crate) quality: WeakKeys,
     /// What makes up the scope; all of it together. Never empty.
     pub(crate) scope: Vec<ScopePart>,
     pub(crate) policy: Arc<Policy>,
@@ -48,24 +48,6 @@ pub(crate) enum RouteMode {
     Optional,
     /// Those with a key are protected, the others refused.
     Required,
-}
-
-/// Where a key may stand.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum KeySource {
-    Header(HeaderName),
-    /// A member of the JSON body.
-    Json(JsonPath),
-    /// A parameter of the query.
-    Query(String),
-}
-
-/// What to do with a key that is easy to guess or that will be used twice.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Quality {
-    Off,
-    Warn,
-    Reject,
 }
 
 /// Something that tells whom a key belongs to.
@@ -130,16 +112,6 @@ impl RouteMode {
     }
 }
 
-impl KeySource {
-    /// The header that it is, if it is one.
-    pub(crate) const fn header(&self) -> Option<&HeaderName> {
-        match self {
-            Self::Header(name) => Some(name),
-            Self::Json(_) | Self::Query(_) => None,
-        }
-    }
-}
-
 impl ScopePart {
     /// The header that it stands in, if it does.
     pub(crate) const fn header(&self) -> Option<&HeaderName> {
@@ -174,18 +146,15 @@ impl RouteSpec {
     }
 }
 
-impl FromStr for KeySource {
-    type Err = SpecError;
-
-    fn from_str(text: &str) -> Result<Self, SpecError> {
-        match text.split_once(':') {
-            Some(("header", name)) => Ok(Self::Header(header(name)?)),
-            Some(("json", path)) if path.contains('*') => Err(SpecError::Wildcard),
-            Some(("json", path)) => Ok(Self::Json(path.parse()?)),
-            Some(("query", "")) => Err(SpecError::Empty),
-            Some(("query", name)) => Ok(Self::Query(name.to_owned())),
-            Some(_) | None => Err(SpecError::Unknown(text.to_owned())),
-        }
+/// Reads where a key may stand: `header:NAME`, `json:$.path` or `query:NAME`.
+pub(crate) fn key_source(text: &str) -> Result<KeySource, SpecError> {
+    match text.split_once(':') {
+        Some(("header", name)) => Ok(KeySource::Header(header(name)?)),
+        Some(("json", path)) if path.contains('*') => Err(SpecError::Wildcard),
+        Some(("json", path)) => Ok(KeySource::Json(path.parse()?)),
+        Some(("query", "")) => Err(SpecError::Empty),
+        Some(("query", name)) => Ok(KeySource::Query(name.to_owned())),
+        Some(_) | None => Err(SpecError::Unknown(text.to_owned())),
     }
 }
 
@@ -219,7 +188,7 @@ mod tests {
 
     #[test]
     fn a_key_stands_in_a_header_a_member_or_the_query() {
-        let of = |text: &str| text.parse::<KeySource>();
+        let of = key_source;
         let usual = KeySource::Header(HeaderName::from_static("idempotency-key"));
         assert_eq!(of("header:Idempotency-Key"), Ok(usual));
         assert_eq!(of("query:key"), Ok(KeySource::Query("key".to_owned())));

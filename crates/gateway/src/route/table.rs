@@ -11,6 +11,7 @@ use super::path::{READABLE, inside, is_odd, readings};
 use super::scope::scope_of;
 use super::spec::{RouteMode, RouteSpec, ScopePart};
 use super::tree::Tree;
+use crate::token::Verifier;
 
 /// All routes of a configuration.
 #[derive(Debug, Default)]
@@ -28,17 +29,26 @@ pub(crate) struct Route {
     pub(crate) scope: ScopeFrom,
 }
 
+/// What the rules of routes need besides the configuration itself.
+#[derive(Debug, Default)]
+pub(crate) struct Secrets {
+    /// The secret behind fingerprints.
+    pub(crate) pepper: Option<Pepper>,
+    /// Who verifies tokens.
+    pub(crate) tokens: Option<Arc<Verifier>>,
+}
+
 impl RouteTable {
     /// Makes the rules of all routes. Of two routes for the same requests the first stays; a
     /// configuration with such routes is refused long before.
     ///
     /// # Errors
     /// If a policy contradicts itself, which a configuration that was loaded does not.
-    pub(crate) fn new(specs: &[RouteSpec], pepper: Option<&Pepper>) -> Result<Self, PolicyError> {
+    pub(crate) fn new(specs: &[RouteSpec], secrets: &Secrets) -> Result<Self, PolicyError> {
         let mut table = Self::default();
         for (number, spec) in specs.iter().enumerate() {
             let _ = table.tree.add(&spec.pattern, &spec.methods, number);
-            table.routes.push(Arc::new(Route::new(spec, pepper)?));
+            table.routes.push(Arc::new(Route::new(spec, secrets)?));
         }
         Ok(table)
     }
@@ -88,16 +98,18 @@ impl RouteTable {
 }
 
 impl Route {
-    fn new(spec: &RouteSpec, pepper: Option<&Pepper>) -> Result<Self, PolicyError> {
-        let fingerprint = FingerprintRules { pepper: pepper.cloned(), ..spec.fingerprint.clone() };
-        let scope = scope_of(&spec.scope);
+    fn new(spec: &RouteSpec, secrets: &Secrets) -> Result<Self, PolicyError> {
+        let pepper = secrets.pepper.clone();
+        let fingerprint = FingerprintRules { pepper, ..spec.fingerprint.clone() };
+        let scope = scope_of(&spec.scope, secrets.tokens.as_ref());
         let rule = Rule::new(Arc::clone(&spec.name))
             .mode(spec.mode.of_rule())
             .policy(Arc::clone(&spec.policy))?
             .fingerprint(fingerprint)
             .count_headers(spec.counted.clone())
             .methods(spec.protected_methods())
-            .key_headers(spec.key_headers())
+            .key_sources(spec.keys.clone())
+            .weak_keys(spec.quality)
             .scope(scope.clone());
         Ok(Self { spec: spec.clone(), rule: Arc::new(rule), scope })
     }
@@ -113,6 +125,8 @@ impl Route {
 
 #[cfg(test)]
 mod tests {
+    use oncekey::layer::Mode;
+
     use super::*;
     use crate::config::{Config, Env};
 
@@ -122,7 +136,7 @@ mod tests {
             text += &format!("[[route]]\nmatch = '{pattern}'\nmode = '{mode}'\n");
         }
         let config = Config::from_text("test.toml", &text, &Env::default()).unwrap();
-        RouteTable::new(&config.routes, None).unwrap()
+        RouteTable::new(&config.routes, &Secrets::default()).unwrap()
     }
 
     fn found(table: &RouteTable, method: &Method, path: &str) -> Option<String> {
@@ -186,10 +200,10 @@ mod tests {
     }
 
     #[test]
-    fn only_routes_that_protect_have_a_rule() {
+    fn only_routes_that_protect_have_a_rule_that_does() {
         let table = table(&[("POST /a", "observe"), ("POST /b", "optional"), ("* /c", "off")]);
-        let has: Vec<bool> = table.routes().iter().map(|route| route.rule.is_some()).collect();
-        assert_eq!(has, [false, true, false]);
+        let modes: Vec<Mode> = table.routes().iter().map(|route| route.rule.needs()).collect();
+        assert_eq!(modes, [Mode::Off, Mode::Optional, Mode::Off]);
         assert_eq!(table.routes()[1].name(), "POST /b");
     }
 

@@ -69,6 +69,10 @@ pub(super) const METRICS: &[Metric] = &[
     alone("oncekey_ring_dropped_total", "notes that did not get into the ring"),
     timed("oncekey_store_operation_duration_seconds", STORE, "calls to the store"),
     counted("oncekey_store_errors_total", "calls to the store that failed"),
+    counted("oncekey_upstream_failures_total", "requests that got no answer from the upstream"),
+    counted("oncekey_requests_refused_total", "clients that were stopped for what they sent"),
+    counted("oncekey_duplicates_observed_total", "requests that ran twice in observe mode"),
+    counted("oncekey_probes_total", "questions about lost answers"),
     level("oncekey_build_info", Unit::Count, "always 1: which program this is"),
 ];
 

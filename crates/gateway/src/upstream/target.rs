@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use http::Uri;
-use http::uri::{Authority, Scheme};
+use http::uri::Authority;
 
 /// The address of an upstream, as a person writes it: `http://127.0.0.1:3000`,
 /// `https://api.example.com`, `h2c://127.0.0.1:50051`, `unix:/run/app.sock`.
@@ -86,16 +86,6 @@ impl FromStr for Target {
             return Err(TargetError::Syntax(text.to_owned()));
         }
         Ok(Self { place: Place::Tcp { host, port }, tls, speaks })
-    }
-}
-
-impl Target {
-    /// The scheme that clients of the upstream would use.
-    pub(crate) fn scheme(&self) -> Scheme {
-        match self.tls {
-            Tls::Plain => Scheme::HTTP,
-            Tls::Encrypted => Scheme::HTTPS,
-        }
     }
 }
 

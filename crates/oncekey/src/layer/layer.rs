@@ -58,10 +58,21 @@ pub(super) struct Config {
     pub(super) problems: Box<str>,
     pub(super) status: Option<StatusPath>,
     pub(super) exactly: Exactly,
+    pub(super) key_hash: KeyHash,
     rules: Rules,
     request_id: Option<HeaderName>,
     original_uri: Option<Box<FindUri>>,
     no_status_path: Once,
+}
+
+/// Whether spans, and so logs, show a digest of each key.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum KeyHash {
+    /// Its first eight digits, by which a record can be found.
+    #[default]
+    Shown,
+    /// Nothing of it.
+    Hidden,
 }
 
 type FindUri = dyn for<'e> Fn(&'e Extensions) -> Option<&'e Uri> + Send + Sync;
@@ -82,6 +93,7 @@ impl IdempotencyLayer {
             scope: ScopeFrom::credential(),
             problems: problem::DEFAULT_BASE.into(),
             status: None,
+            key_hash: KeyHash::default(),
             rules: Rules::One(Arc::new(Rule::new("all"))),
             request_id: None,
             original_uri: None,
@@ -158,6 +170,12 @@ impl LayerBuilder {
     /// header has no usable id, the layer makes one.
     pub fn request_id_header(mut self, name: HeaderName) -> Self {
         self.config.request_id = Some(name);
+        self
+    }
+
+    /// Sets whether spans show a digest of each key.
+    pub fn key_hash(mut self, key_hash: KeyHash) -> Self {
+        self.config.key_hash = key_hash;
         self
     }
 

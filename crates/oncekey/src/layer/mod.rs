@@ -95,7 +95,7 @@ pub use self::body::{RequestBody, ResponseBody};
 pub use self::context::IdempotencyContext;
 pub use self::future::ResponseFuture;
 pub use self::headers::EXPOSED_HEADERS;
-pub use self::layer::{IdempotencyLayer, LayerBuilder, LayerError};
+pub use self::layer::{IdempotencyLayer, KeyHash, LayerBuilder, LayerError};
 pub use self::outcome::Outcome;
 pub use self::rule::{Mode, Rule, WeakKeys};
 pub use self::scope::{NoScope, ScopeFrom};

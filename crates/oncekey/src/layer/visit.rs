@@ -13,7 +13,7 @@ use tracing::{Instrument as _, Span};
 
 use super::body::ResponseBody;
 use super::collect::{Read, read};
-use super::layer::Config;
+use super::layer::{Config, KeyHash};
 use super::meters::Quality;
 use super::outcome::Outcome;
 use super::rule::{Mode, Rule, WeakKeys};
@@ -206,7 +206,7 @@ impl Visit {
         let scope = from.find(parts).map_err(|refused| {
             Turned::new(Outcome::InvalidRequest, refused.problem(), Some(key))
         })?;
-        if !self.span.is_disabled() {
+        if !self.span.is_disabled() && self.config.key_hash == KeyHash::Shown {
             // Eight digits find a record in a log and say nothing about the key.
             let id = self.config.engine.key_id(&scope, key).to_string();
             self.span.record("idempotency.key_hash", &id[..8]);

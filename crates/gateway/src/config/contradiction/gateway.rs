@@ -39,7 +39,7 @@ fn admin_without_token(config: &Config, flat: &Flat) -> Option<ConfigProblem> {
 }
 
 fn same_address_twice(config: &Config, flat: &Flat) -> Option<ConfigProblem> {
-    let (server, admin) = (config.server.listen, config.admin.listen);
+    let (server, admin) = (config.server.listen.address()?, config.admin.listen);
     let same = server.port() == admin.port()
         && server.port() != 0
         && (server.ip() == admin.ip()
@@ -56,7 +56,8 @@ fn same_address_twice(config: &Config, flat: &Flat) -> Option<ConfigProblem> {
 fn upstream_is_the_gateway(config: &Config, flat: &Flat) -> Option<ConfigProblem> {
     let upstream = flat.text("server.upstream")?;
     let is = |listen: SocketAddr| leads_to(upstream, listen);
-    (is(config.server.listen) || is(config.admin.listen))
+    let server = config.server.listen.address();
+    (server.is_some_and(is) || is(config.admin.listen))
         .then(|| contradiction(flat, "server.upstream", "the upstream is the gateway itself"))
 }
 

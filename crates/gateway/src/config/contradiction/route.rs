@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 
 use oncekey::core::Class;
 use oncekey::core::policy::{InFlight, PolicyError, StoreDown};
+use oncekey::layer::KeySource;
 
 use crate::config::flat::{Flat, Origin};
 use crate::config::problem::ConfigProblem;
 use crate::config::routes::{read_keep, read_route};
 use crate::config::{Config, Values};
-use crate::route::{Completer, Methods, RouteMode, RouteSpec, ScopePart, Tree};
+use crate::route::{Completer, Methods, RolloutBy, RouteMode, RouteSpec, ScopePart, Tree};
 
 /// A route with the values that it was made of.
 struct Seen<'c> {
@@ -33,6 +34,7 @@ pub(super) fn find(config: &Config, values: &Values) -> Vec<ConfigProblem> {
         completed_once,
         scope,
         no_source,
+        drawn_by_a_body,
         accepted_nowhere,
         fails_open,
     ];
@@ -149,6 +151,17 @@ fn no_source(route: &Seen<'_>) -> Option<ConfigProblem> {
         .keys
         .is_empty()
         .then(|| route.contradiction(&["key.sources"], "without a source no request has a key"))
+}
+
+/// Who is protected is decided before a body is read.
+fn drawn_by_a_body(route: &Seen<'_>) -> Option<ConfigProblem> {
+    let rollout = &route.spec.rollout;
+    let drawn = rollout.by == RolloutBy::Key && !rollout.is_for_all();
+    let json = route.spec.keys.iter().any(|source| matches!(source, KeySource::Json(_)));
+    (drawn && json).then(|| {
+        let message = "keys in bodies are not known when lots are drawn: set `rollout.by = \"scope\"`";
+        route.contradiction(&["rollout.by", "key.sources"], message)
+    })
 }
 
 fn accepted_nowhere(route: &Seen<'_>) -> Option<ConfigProblem> {

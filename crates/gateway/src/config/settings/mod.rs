@@ -65,7 +65,9 @@ pub(crate) static ROOT: [Setting; 13] = [
     },
 ];
 
-pub(crate) use self::route::{MEMBERS, ROUTE};
+#[cfg(test)]
+pub(crate) use self::route::MEMBERS;
+pub(crate) use self::route::ROUTE;
 
 /// A table of settings. Nothing has to be in it unless one of them says so.
 const fn table(name: &'static str, settings: &'static [Setting], about: &'static str) -> Setting {

@@ -3,19 +3,25 @@
 use std::time::Duration;
 
 use super::{Setting, Unset, table};
-use crate::config::form::{LISTEN, UPSTREAM};
+use crate::config::form::{LISTEN, LISTEN_ANYWHERE, UPSTREAM, WORDS};
 use crate::config::kind::{Kind, Secrecy};
 
 /// Shorter than any network is a mistake, and so is longer than anybody waits.
 const TIMEOUT: Kind =
     Kind::Time { least: Duration::from_millis(10), most: Duration::from_secs(3_600) };
 
-pub(super) static SERVER: [Setting; 9] = [
+pub(super) static SERVER: [Setting; 10] = [
     Setting {
         name: "listen",
-        kind: Kind::Text(&LISTEN),
+        kind: Kind::Text(&LISTEN_ANYWHERE),
         unset: Unset::Is("\"127.0.0.1:8787\""),
-        about: "Where clients connect.",
+        about: "Where clients connect; `unix:` is a socket of this machine, which has no TLS.",
+    },
+    Setting {
+        name: "instance",
+        kind: Kind::Text(&WORDS),
+        unset: Unset::Nothing { example: "\"gateway-1\"" },
+        about: "What logs and the admin API call this process. If it is not set, `listen` is.",
     },
     Setting {
         name: "upstream",
@@ -54,7 +60,7 @@ pub(super) static SERVER: [Setting; 9] = [
     table("drain", &DRAIN, "What happens between being told to stop and stopping."),
 ];
 
-pub(super) static ADMIN: [Setting; 2] = [
+pub(super) static ADMIN: [Setting; 4] = [
     Setting {
         name: "listen",
         kind: Kind::Text(&LISTEN),
@@ -66,6 +72,20 @@ pub(super) static ADMIN: [Setting; 2] = [
         kind: Kind::File(Secrecy::Secret),
         unset: Unset::Nothing { example: "\"admin.token\"" },
         about: "A file with the token that operators send as `Authorization: Bearer`.",
+    },
+    Setting {
+        name: "audit_file",
+        kind: Kind::File(Secrecy::Public),
+        unset: Unset::Nothing { example: "\"audit.jsonl\"" },
+        about: "A file that every change by operators is appended to, as JSON lines. Without it the \
+                newest are kept in memory.",
+    },
+    Setting {
+        name: "payload",
+        kind: Kind::Choice(&["on-request", "never"]),
+        unset: Unset::Is("\"on-request\""),
+        about: "Whether operators can see keys and answers: if they ask for them, which is audited, \
+                or never.",
     },
 ];
 

@@ -1,10 +1,12 @@
 //! What clients and operators get besides the upstream's answers: errors, status, telemetry.
 
+use std::time::Duration;
+
 use super::{Setting, Unset, table};
 use crate::config::form::{STATUS_PATH, URL, WORDS};
 use crate::config::kind::{Kind, Secrecy};
 
-pub(super) static ERRORS: [Setting; 4] = [
+pub(super) static ERRORS: [Setting; 5] = [
     Setting {
         name: "format",
         kind: Kind::Choice(&["problem+json", "stripe", "template"]),
@@ -15,7 +17,16 @@ pub(super) static ERRORS: [Setting; 4] = [
         name: "template_file",
         kind: Kind::File(Secrecy::Public),
         unset: Unset::Nothing { example: "\"error.json\"" },
-        about: "A file with the envelope of your API.",
+        about: "A file with the envelope of your API: the whole body, with `{{code}}`, \
+                `{{status}}`, `{{title}}`, `{{detail}}`, `{{request_id}}`, `{{executed}}`, \
+                `{{retryable}}` and `{{type}}` where they belong.",
+    },
+    Setting {
+        name: "template_type",
+        kind: Kind::Text(&WORDS),
+        unset: Unset::Nothing { example: "\"application/json\"" },
+        about: "The `Content-Type` of the template. If it is not set, its first character tells \
+                JSON, XML and plain text apart.",
     },
     Setting {
         name: "docs",
@@ -121,7 +132,7 @@ static LOG: [Setting; 3] = [
     },
 ];
 
-pub(super) static JWT: [Setting; 5] = [
+pub(super) static JWT: [Setting; 6] = [
     Setting {
         name: "algorithm",
         kind: Kind::Choice(&["HS256", "RS256", "ES256"]),
@@ -151,5 +162,11 @@ pub(super) static JWT: [Setting; 5] = [
         kind: Kind::Text(&WORDS),
         unset: Unset::Nothing { example: "\"payments\"" },
         about: "What `aud` has to be or hold.",
+    },
+    Setting {
+        name: "leeway",
+        kind: Kind::Time { least: Duration::ZERO, most: Duration::from_secs(600) },
+        unset: Unset::Is("\"30s\""),
+        about: "How far the clock of whoever signs tokens may differ from ours, for `exp` and `nbf`.",
     },
 ];

@@ -216,18 +216,15 @@ async fn a_server_answers_what_came_before_a_mistake() {
     let connection = hyper::server::conn::http1::Builder::new()
         .half_close(true)
         .serve_connection(TokioIo::new(strict), serve);
-    let serving = tokio::spawn(connection.without_shutdown());
+    let serving = tokio::spawn(connection);
     client.write_all(&[GET, GET, b"GET / HTTP/1.1\nHost: a\n\n", GET].concat()).await.unwrap();
-    let mut io =
-        serving.await.unwrap().expect("the reader saw an end").io.into_inner().into_inner();
-    let end = verdict.end().expect("a mistake");
-    assert_eq!(end, End { why: Why::Refused(Violation::BareLf), place: Place::Head });
-    let answer = format!("HTTP/1.1 {}\r\n\r\n{}", end.why.status(), end.why.text());
-    io.write_all(answer.as_bytes()).await.unwrap();
-    drop(io);
+    client.shutdown().await.unwrap();
     let mut answers = String::new();
     client.read_to_string(&mut answers).await.unwrap();
+    drop(serving.await.unwrap());
+    let end = verdict.end().expect("a mistake");
+    assert_eq!(end, End { why: Why::Refused(Violation::BareLf), place: Place::Head });
     assert_eq!(answers.matches("HTTP/1.1 200 OK").count(), 2);
     assert_eq!(answers.matches("HTTP/1.1 ").count(), 3);
-    assert!(answers.ends_with("HTTP/1.1 400\r\n\r\na line ends with LF alone"));
+    assert!(answers.contains("HTTP/1.1 400") && answers.contains("a line ends with LF alone"));
 }
