@@ -21,8 +21,8 @@ use crate::exit::{self, Exit};
 use crate::keeping::Keeping;
 use crate::observe::Observer;
 use crate::plan::Plan;
-use crate::route::Route;
 use crate::proxy::{Deadlines, Front, Listener, Terms, tls_for_clients};
+use crate::route::Route;
 use crate::stop::{Stop, Stopper, stop};
 use crate::telemetry::prometheus::Prometheus;
 
@@ -119,6 +119,11 @@ impl Running {
         Ok(Self { gate, listen, admin, clients, operators, loops, stop_clients, stop_operators })
     }
 
+    /// Finished requests, as they happen.
+    pub(crate) fn events(&self) -> &Events {
+        &self.gate.front.events
+    }
+
     /// Waits until an operator wants it to drain.
     pub(crate) async fn drain_wanted(&self) {
         self.gate.drain.notified().await;
@@ -148,11 +153,7 @@ impl Running {
 }
 
 impl Gate {
-    async fn serve_operators(
-        self: Arc<Self>,
-        staff: Staff,
-        stop: Stop,
-    ) {
+    async fn serve_operators(self: Arc<Self>, staff: Staff, stop: Stop) {
         let Staff { listener, access, metrics, audit } = staff;
         let instance = self.config.load().server.instance.clone();
         let (engine, store) = (self.keeping.engine.clone(), self.keeping.store.clone());

@@ -107,8 +107,7 @@ impl Settings {
         let authority = request.uri().authority().cloned();
         if authority.is_some() || request.uri().scheme().is_some() {
             let path = request.uri().path_and_query().cloned();
-            *request.uri_mut() =
-                Uri::from(path.unwrap_or_else(|| PathAndQuery::from_static("/")));
+            *request.uri_mut() = Uri::from(path.unwrap_or_else(|| PathAndQuery::from_static("/")));
         }
         *request.version_mut() = Version::HTTP_11;
         let headers = request.headers_mut();

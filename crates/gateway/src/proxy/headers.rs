@@ -169,8 +169,14 @@ mod tests {
             ("x-forwarded-for", "1.2.3.4"),
         ]);
         strip_hops(&mut map, &[key, HeaderName::from_static("x-tenant")]);
-        let kept =
-            ["idempotency-key", "authorization", "host", "content-length", "x-tenant", "x-forwarded-for"];
+        let kept = [
+            "idempotency-key",
+            "authorization",
+            "host",
+            "content-length",
+            "x-tenant",
+            "x-forwarded-for",
+        ];
         assert_eq!(names(&map), kept);
     }
 

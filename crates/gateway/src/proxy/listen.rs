@@ -106,7 +106,9 @@ impl Listener {
                 stream.set_nodelay(true)?;
                 Ok(Client::Tcp(stream, address))
             }
-            Self::Unix(listener, _) => listener.accept().await.map(|(stream, _)| Client::Unix(stream)),
+            Self::Unix(listener, _) => {
+                listener.accept().await.map(|(stream, _)| Client::Unix(stream))
+            }
         }
     }
 }
@@ -135,7 +137,9 @@ impl Client {
             }
             (Self::Tcp(stream, address), None) => {
                 let peer = Peer { address: Some(address.ip()), scheme: "http", name: None };
-                let Ok(Ok(dialect)) = timeout(deadlines.head, dialect(&stream)).await else { return };
+                let Ok(Ok(dialect)) = timeout(deadlines.head, dialect(&stream)).await else {
+                    return;
+                };
                 serve(front, stream, (peer, dialect), deadlines, stop).await;
             }
             (Self::Tcp(stream, address), Some(config)) => {

@@ -65,7 +65,9 @@ impl Rollout {
     /// Whether somebody is left alone by name.
     pub(crate) fn exempts(&self, scope: Option<&Scope>, headers: &HeaderMap) -> bool {
         self.exempt.iter().any(|exempt| match exempt {
-            Exempt::Scope(name) => scope.is_some_and(|scope| Ok(scope) == Scope::new(name).as_ref()),
+            Exempt::Scope(name) => {
+                scope.is_some_and(|scope| Ok(scope) == Scope::new(name).as_ref())
+            }
             Exempt::Header(name, value) => {
                 headers.get_all(name).iter().any(|line| line.as_bytes() == value.as_bytes())
             }

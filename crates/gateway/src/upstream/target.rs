@@ -46,7 +46,9 @@ pub(crate) enum TargetError {
     Syntax(String),
     #[error("`{0}` is not a scheme for upstreams; use http, https, h2c or unix")]
     Scheme(String),
-    #[error("the address of an upstream has no path, query or user: write only scheme, host and port")]
+    #[error(
+        "the address of an upstream has no path, query or user: write only scheme, host and port"
+    )]
     TooMuch,
 }
 
@@ -62,7 +64,8 @@ impl FromStr for Target {
             let place = Place::Unix(PathBuf::from(path));
             return Ok(Self { place, tls: Tls::Plain, speaks: Speaks::Http1 });
         }
-        let whole = if text.starts_with(':') { format!("http://127.0.0.1{text}") } else { text.to_owned() };
+        let whole =
+            if text.starts_with(':') { format!("http://127.0.0.1{text}") } else { text.to_owned() };
         let uri = Uri::from_str(&whole).map_err(|_| TargetError::Syntax(text.to_owned()))?;
         let (Some(scheme), Some(authority)) = (uri.scheme(), uri.authority()) else {
             return Err(TargetError::Syntax(text.to_owned()));

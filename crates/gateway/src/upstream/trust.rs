@@ -40,7 +40,8 @@ impl Trust {
     pub(crate) fn of_machine() -> Result<Self, TrustError> {
         let mut roots = RootCertStore::empty();
         // One certificate in a thousand that cannot be read is no reason to believe none.
-        let (added, _) = roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+        let (added, _) =
+            roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
         if added == 0 {
             return Err(TrustError::NoRoots);
         }

@@ -63,7 +63,10 @@ fn keys_belong_to_whom_a_verified_token_names() {
         "X-Nothing: 1".to_owned(),
     ] {
         let answer = rig.send("POST /pay", &[KEY, &refused], "1");
-        assert_eq!((answer.status(), &answer.json()["code"]), (403, &"idempotency_scope_missing".into()));
+        assert_eq!(
+            (answer.status(), &answer.json()["code"]),
+            (403, &"idempotency_scope_missing".into())
+        );
     }
     assert_eq!(rig.seen().len(), 2);
     // Status URLs are about the keys of whoever asks, too.

@@ -51,11 +51,7 @@ impl<'r> Head<'r> {
     }
 
     /// Adds the header lines that count to `lines`, and returns the content type.
-    fn counted(
-        self,
-        rule: &'r Rule,
-        lines: &mut Vec<(&'r str, &'r [u8])>,
-    ) -> Option<&'r [u8]> {
+    fn counted(self, rule: &'r Rule, lines: &mut Vec<(&'r str, &'r [u8])>) -> Option<&'r [u8]> {
         for name in rule.counted_headers() {
             let values = self.headers.get_all(name).iter();
             lines.extend(values.map(|value| (name.as_str(), value.as_bytes())));
