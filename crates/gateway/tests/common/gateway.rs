@@ -84,7 +84,10 @@ impl Home {
     pub(crate) fn run_with(&self, options: &[&str]) -> Gateway {
         let own = || format!("sqlite://{}", self.path().join("keys.db").display());
         let mut command = Command::new(env!("CARGO_BIN_EXE_oncekey"));
-        command.arg("run").args(options).env("ONCEKEY_STORE", self.store.clone().unwrap_or_else(own));
+        command
+            .arg("run")
+            .args(options)
+            .env("ONCEKEY_STORE", self.store.clone().unwrap_or_else(own));
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("the program starts");
         let log = Arc::new(Mutex::new(String::new()));

@@ -7,8 +7,8 @@ use std::process::{Child, Command, Stdio};
 
 use serde_json::Value;
 
-use super::within;
 use super::wire::{Client, ask};
+use super::within;
 
 /// The languages of upstreams.
 #[derive(Clone, Copy, Debug)]

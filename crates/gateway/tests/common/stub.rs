@@ -89,9 +89,7 @@ impl Arrived {
 }
 
 impl Stub {
-    pub(crate) async fn start(
-        answers: impl Fn(&Arrived) -> Reply + Send + Sync + 'static,
-    ) -> Self {
+    pub(crate) async fn start(answers: impl Fn(&Arrived) -> Reply + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let stub = Self { address: listener.local_addr().unwrap(), book: Arc::default() };
         let (book, answers) = (Arc::clone(&stub.book), Arc::new(answers));
@@ -232,7 +230,8 @@ impl Reader<'_> {
             let line = self.text_line().await?;
             let plain = !line.is_empty() && line.bytes().all(|byte| byte.is_ascii_hexdigit());
             let size = usize::from_str_radix(&line, 16);
-            let Ok(size) = size.map_err(drop).and_then(|size| plain.then_some(size).ok_or(())) else {
+            let Ok(size) = size.map_err(drop).and_then(|size| plain.then_some(size).ok_or(()))
+            else {
                 return Err(Gone::Wrong(format!("{line:?} is no chunk size")));
             };
             if size == 0 {

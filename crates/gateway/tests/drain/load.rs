@@ -132,7 +132,9 @@ fn is_whole(heard: &[u8]) -> bool {
     let mut fields = [httparse::EMPTY_HEADER; 64];
     let mut response = httparse::Response::new(&mut fields);
     let Ok(httparse::Status::Complete(head)) = response.parse(heard) else { return false };
-    let length = response.headers.iter().find(|field| field.name.eq_ignore_ascii_case("content-length"));
-    let length = length.and_then(|field| str::from_utf8(field.value).ok()?.parse().ok()).unwrap_or(0);
+    let length =
+        response.headers.iter().find(|field| field.name.eq_ignore_ascii_case("content-length"));
+    let length =
+        length.and_then(|field| str::from_utf8(field.value).ok()?.parse().ok()).unwrap_or(0);
     heard.len() >= head + length
 }

@@ -51,7 +51,8 @@ async fn no_request_is_lost_while_the_configuration_changes() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_broken_file_changes_nothing_and_says_why() {
-    let (old, new) = (Stub::start(|_| Reply::ok("old")).await, Stub::start(|_| Reply::ok("new")).await);
+    let (old, new) =
+        (Stub::start(|_| Reply::ok("old")).await, Stub::start(|_| Reply::ok("new")).await);
     let home = Home::on_sqlite();
     home.configure(&old.url(), ROUTES);
     let gateway = home.run();

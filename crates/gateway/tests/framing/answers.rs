@@ -71,12 +71,37 @@ fn statuses() -> Vec<Case> {
         case("429", hello("429 Slow", "retry-after: 7\r\n"), Has("retry-after: 7"), Runs),
         case("502", hello("502 Bad", ""), Has("HTTP/1.1 502"), Unknown),
         case("504", hello("504 Late", ""), Has("HTTP/1.1 504"), Unknown),
-        case("100 first", format!("HTTP/1.1 100 Continue\r\n\r\n{}", hello("201 Made", "")), Has("HTTP/1.1 201 Made"), Replay),
-        case("early hints", format!("HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\n{}", hello("201 Made", "")), Has("HTTP/1.1 201 Made"), Replay),
-        case("a storm of 1xx", "HTTP/1.1 103 Early Hints\r\n\r\n".repeat(200) + &hello("201 Made", ""), Has("HTTP/1.1 201 Made"), Replay),
+        case(
+            "100 first",
+            format!("HTTP/1.1 100 Continue\r\n\r\n{}", hello("201 Made", "")),
+            Has("HTTP/1.1 201 Made"),
+            Replay,
+        ),
+        case(
+            "early hints",
+            format!("HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\n{}", hello("201 Made", "")),
+            Has("HTTP/1.1 201 Made"),
+            Replay,
+        ),
+        case(
+            "a storm of 1xx",
+            "HTTP/1.1 103 Early Hints\r\n\r\n".repeat(200) + &hello("201 Made", ""),
+            Has("HTTP/1.1 201 Made"),
+            Replay,
+        ),
         case("204 with a body", "HTTP/1.1 204 None\r\n\r\nhello", Has("HTTP/1.1 204 None"), Replay),
-        case("304 with a length", "HTTP/1.1 304 Same\r\ncontent-length: 5\r\n\r\n", Has("HTTP/1.1 304 Same"), Replay),
-        closing("101 that nobody asked for", "HTTP/1.1 101 Switch\r\nupgrade: x\r\nconnection: upgrade\r\n\r\n", NONE, Unknown),
+        case(
+            "304 with a length",
+            "HTTP/1.1 304 Same\r\ncontent-length: 5\r\n\r\n",
+            Has("HTTP/1.1 304 Same"),
+            Replay,
+        ),
+        closing(
+            "101 that nobody asked for",
+            "HTTP/1.1 101 Switch\r\nupgrade: x\r\nconnection: upgrade\r\n\r\n",
+            NONE,
+            Unknown,
+        ),
     ]
 }
 
@@ -91,18 +116,41 @@ fn ends() -> Vec<Case> {
         closing("half a head", format!("{made}x-a: b\r\n"), NONE, Unknown),
         closing("no body", format!("{made}content-length: 5\r\n\r\n"), cut, Unknown),
         closing("half a body", format!("{made}content-length: 5\r\n\r\nhel"), cut, Unknown),
-        Case { then: Then::Reset, ..case("half a body, then a reset", format!("{made}content-length: 5\r\n\r\nhel"), cut, Unknown) },
+        Case {
+            then: Then::Reset,
+            ..case(
+                "half a body, then a reset",
+                format!("{made}content-length: 5\r\n\r\nhel"),
+                cut,
+                Unknown,
+            )
+        },
         case("more than its length", hello("201 Made", "") + "and more", cut, Replay),
         closing("a chunk without its end", format!("{chunked}5\r\nhel"), cut, Unknown),
         closing("chunks without an end", format!("{chunked}5\r\nhello\r\n"), cut, Unknown),
         closing("half of the last chunk", format!("{chunked}5\r\nhello\r\n0\r\n"), cut, Unknown),
         closing("a bad chunk size", format!("{chunked}5\r\nhello\r\nx\r\n\r\n"), cut, Unknown),
-        closing("no line end behind a chunk", format!("{chunked}5\r\nhelloXX0\r\n\r\n"), cut, Unknown),
-        closing("a huge chunk size", format!("{chunked}FFFFFFFFFFFFFFFF1\r\nhello\r\n0\r\n\r\n"), cut, Unknown),
+        closing(
+            "no line end behind a chunk",
+            format!("{chunked}5\r\nhelloXX0\r\n\r\n"),
+            cut,
+            Unknown,
+        ),
+        closing(
+            "a huge chunk size",
+            format!("{chunked}FFFFFFFFFFFFFFFF1\r\nhello\r\n0\r\n\r\n"),
+            cut,
+            Unknown,
+        ),
         case("trailers", format!("{chunked}5\r\nhello\r\n0\r\nx-sum: 1\r\n\r\n"), cut, Replay),
         closing("until the connection ends", format!("{made}\r\nhello"), cut, Replay),
         closing("not HTTP", "SSH-2.0-OpenSSH_9.2\r\n", NONE, Unknown),
-        closing("HTTP/2 in the clear", b"\0\0\x06\x04\0\0\0\0\0\0\x04\0\0\xff\xff".to_vec(), NONE, Unknown),
+        closing(
+            "HTTP/2 in the clear",
+            b"\0\0\x06\x04\0\0\0\0\0\0\x04\0\0\xff\xff".to_vec(),
+            NONE,
+            Unknown,
+        ),
     ]
 }
 
@@ -112,11 +160,27 @@ fn fields() -> Vec<Case> {
         let _ = write!(lines, "set-cookie: c{at}=1\r\n");
         lines
     });
-    let bytes = |line: &[u8]| [b"HTTP/1.1 201 Made\r\n", line, b"content-length: 0\r\n\r\n"].concat();
+    let bytes =
+        |line: &[u8]| [b"HTTP/1.1 201 Made\r\n", line, b"content-length: 0\r\n\r\n"].concat();
     vec![
-        case("two lengths", "HTTP/1.1 201 Made\r\ncontent-length: 5\r\ncontent-length: 6\r\n\r\nhello", NONE, Unknown),
-        case("a length that is none", "HTTP/1.1 201 Made\r\ncontent-length: five\r\n\r\nhello", NONE, Unknown),
-        case("a negative length", "HTTP/1.1 201 Made\r\ncontent-length: -5\r\n\r\nhello", NONE, Unknown),
+        case(
+            "two lengths",
+            "HTTP/1.1 201 Made\r\ncontent-length: 5\r\ncontent-length: 6\r\n\r\nhello",
+            NONE,
+            Unknown,
+        ),
+        case(
+            "a length that is none",
+            "HTTP/1.1 201 Made\r\ncontent-length: five\r\n\r\nhello",
+            NONE,
+            Unknown,
+        ),
+        case(
+            "a negative length",
+            "HTTP/1.1 201 Made\r\ncontent-length: -5\r\n\r\nhello",
+            NONE,
+            Unknown,
+        ),
         case("a thousand cookies", with(&cookies), Has("set-cookie: c999=1"), Replay),
         case("commas", with("x-list: a, b,c\r\nx-list: d\r\n"), Has("x-list: a, b,c"), Replay),
         case("latin letters", bytes(b"x-name: caf\xe9\r\n"), Has("HTTP/1.1 201 Made"), Replay),
@@ -124,14 +188,57 @@ fn fields() -> Vec<Case> {
         case("a bare CR", bytes(b"x-a: a\rb\r\n"), NONE, Unknown),
         case("a line without a colon", bytes(b"x-a\r\n"), NONE, Unknown),
         case("a space before the colon", bytes(b"x-a : b\r\n"), NONE, Unknown),
-        case("two content types", with("content-type: a/b\r\ncontent-type: c/d\r\n"), Has("content-type: c/d"), Replay),
-        case("no-store", with("cache-control: no-store\r\nvary: *\r\n"), Has("cache-control: no-store"), Replay),
-        case("a compressed body", with("content-encoding: gzip\r\netag: \"x\"\r\n"), Has("content-encoding: gzip"), Replay),
-        case("a secret for one hop", with("connection: x-secret\r\nx-secret: 1\r\n"), Has("HTTP/1.1 201 Made"), Replay),
-        case("a head of a megabyte", with(&format!("x-a: {}\r\n", "y".repeat(1_000_000))), NONE, Unknown),
-        case("a large head", with(&format!("x-a: {}\r\n", "y".repeat(100_000))), Has("HTTP/1.1 201 Made"), NotRetained),
-        case("a large body", format!("HTTP/1.1 201 Made\r\ncontent-length: 9000000\r\n\r\n{}", "x".repeat(9_000_000)), Has("HTTP/1.1 201 Made"), NotRetained),
-        case("events", "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n6\r\nevent\n\r\n0\r\n\r\n", Has("event\n"), NotRetained),
+        case(
+            "two content types",
+            with("content-type: a/b\r\ncontent-type: c/d\r\n"),
+            Has("content-type: c/d"),
+            Replay,
+        ),
+        case(
+            "no-store",
+            with("cache-control: no-store\r\nvary: *\r\n"),
+            Has("cache-control: no-store"),
+            Replay,
+        ),
+        case(
+            "a compressed body",
+            with("content-encoding: gzip\r\netag: \"x\"\r\n"),
+            Has("content-encoding: gzip"),
+            Replay,
+        ),
+        case(
+            "a secret for one hop",
+            with("connection: x-secret\r\nx-secret: 1\r\n"),
+            Has("HTTP/1.1 201 Made"),
+            Replay,
+        ),
+        case(
+            "a head of a megabyte",
+            with(&format!("x-a: {}\r\n", "y".repeat(1_000_000))),
+            NONE,
+            Unknown,
+        ),
+        case(
+            "a large head",
+            with(&format!("x-a: {}\r\n", "y".repeat(100_000))),
+            Has("HTTP/1.1 201 Made"),
+            NotRetained,
+        ),
+        case(
+            "a large body",
+            format!(
+                "HTTP/1.1 201 Made\r\ncontent-length: 9000000\r\n\r\n{}",
+                "x".repeat(9_000_000)
+            ),
+            Has("HTTP/1.1 201 Made"),
+            NotRetained,
+        ),
+        case(
+            "events",
+            "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n6\r\nevent\n\r\n0\r\n\r\n",
+            Has("event\n"),
+            NotRetained,
+        ),
     ]
 }
 
@@ -151,7 +258,11 @@ class = "retry"
 "#;
 
 /// Answers a first attempt as the case says, and every other with what can be recognised.
-fn answer(cases: &[Case], seen: &std::sync::Mutex<std::collections::HashSet<String>>, arrived: &Arrived) -> Reply {
+fn answer(
+    cases: &[Case],
+    seen: &std::sync::Mutex<std::collections::HashSet<String>>,
+    arrived: &Arrived,
+) -> Reply {
     let number: usize = arrived.path().rsplit('/').next().unwrap().parse().unwrap();
     if !seen.lock().unwrap().insert(arrived.path().to_owned()) {
         return Reply::ok("ran again");
@@ -169,7 +280,12 @@ async fn attempt(gateway: &Gateway, path: &str) -> Vec<u8> {
 fn check(case: &Case, class: &str, first: &[u8], second: &[u8], runs: usize) -> Result<(), String> {
     let fails = |what: &str| {
         let shown = |answer: &[u8]| answer.get(..900).unwrap_or(answer).escape_ascii().to_string();
-        Err(format!("{} ({class}): {what}\n  first {}\n  then {}", case.name, shown(first), shown(second)))
+        Err(format!(
+            "{} ({class}): {what}\n  first {}\n  then {}",
+            case.name,
+            shown(first),
+            shown(second)
+        ))
     };
     let has_first = match case.first {
         First::Has(text) => contains(first, text.as_bytes()),
@@ -222,11 +338,16 @@ async fn an_upstream_that_never_answers_is_an_unknown_outcome() {
     home.configure(&upstream.url(), ROUTES);
     let impatient = "upstream = \"";
     let text = std::fs::read_to_string(home.config()).unwrap();
-    let text = text.replacen(impatient, &format!("timeouts = {{ answer = \"200ms\" }}\n{impatient}"), 1);
+    let text =
+        text.replacen(impatient, &format!("timeouts = {{ answer = \"200ms\" }}\n{impatient}"), 1);
     std::fs::write(home.config(), text).unwrap();
     let gateway = home.run();
     let first = attempt(&gateway, "/once/0").await;
-    assert!(contains(&first, b"HTTP/1.1 504 ") && contains(&first, b"upstream_timeout"), "{}", first.escape_ascii());
+    assert!(
+        contains(&first, b"HTTP/1.1 504 ") && contains(&first, b"upstream_timeout"),
+        "{}",
+        first.escape_ascii()
+    );
     let second = attempt(&gateway, "/once/0").await;
     assert!(contains(&second, b"idempotency_outcome_unknown"), "{}", second.escape_ascii());
     assert_eq!(upstream.count("/once/0"), 1);
@@ -251,6 +372,10 @@ async fn an_upstream_that_is_not_there_has_executed_nothing() {
     gateway.tell(rustix::process::Signal::HUP);
     gateway.says("config reloaded").await;
     let made = attempt(&gateway, "/once/0").await;
-    assert!(contains(&made, b"HTTP/1.1 200 ") && contains(&made, b"made"), "{}", made.escape_ascii());
+    assert!(
+        contains(&made, b"HTTP/1.1 200 ") && contains(&made, b"made"),
+        "{}",
+        made.escape_ascii()
+    );
     assert_eq!(upstream.count("/once/0"), 1);
 }

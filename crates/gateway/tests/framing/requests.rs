@@ -166,8 +166,10 @@ fn statuses(answers: &[u8]) -> Result<Vec<u16>, String> {
         let Ok(httparse::Status::Complete(head)) = response.parse(rest) else {
             return Err(format!("no answer: {}", rest.escape_ascii()));
         };
-        let length = response.headers.iter().find(|field| field.name.eq_ignore_ascii_case("content-length"));
-        let length = length.map_or(0, |field| str::from_utf8(field.value).unwrap().parse().unwrap());
+        let length =
+            response.headers.iter().find(|field| field.name.eq_ignore_ascii_case("content-length"));
+        let length =
+            length.map_or(0, |field| str::from_utf8(field.value).unwrap().parse().unwrap());
         let status = response.code.unwrap();
         if status != 100 {
             statuses.push(status);

@@ -38,9 +38,8 @@ impl Cutter {
 
 async fn carry(mut client: TcpStream, target: SocketAddr, cut: &AtomicUsize, cuts: usize) {
     let Ok(mut server) = TcpStream::connect(target).await else { return };
-    let took = cut.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |done| {
-        (done < cuts).then_some(done + 1)
-    });
+    let took = cut
+        .fetch_update(Ordering::SeqCst, Ordering::SeqCst, |done| (done < cuts).then_some(done + 1));
     if took.is_err() {
         drop(copy_bidirectional(&mut client, &mut server).await);
         return;

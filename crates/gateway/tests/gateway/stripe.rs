@@ -49,7 +49,8 @@ async fn the_sdk_of_stripe_charges_once_over_a_wire_that_is_cut() {
     let mut sdk = Command::new(python);
     sdk.arg(file("gateway/charge.py")).arg(format!("http://{}", cutter.address));
     let sdk = sdk.stdin(Stdio::null()).output();
-    let output = within("the SDK", tokio::task::spawn_blocking(move || sdk)).await.unwrap().unwrap();
+    let output =
+        within("the SDK", tokio::task::spawn_blocking(move || sdk)).await.unwrap().unwrap();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert!(output.status.success(), "{said}");
     let got: Value = serde_json::from_slice(&output.stdout).unwrap();

@@ -97,7 +97,8 @@ async fn killed_while_it_completes_once_is_unknown_and_others_run_again() {
     }
     // Nobody is answered before his answer is kept.
     for client in &clients {
-        let early = tokio::time::timeout(std::time::Duration::from_millis(100), client.socket.readable());
+        let early =
+            tokio::time::timeout(std::time::Duration::from_millis(100), client.socket.readable());
         assert!(early.await.is_err(), "an answer came before it was kept");
     }
     let Scene { home, upstream, gateway } = scene;

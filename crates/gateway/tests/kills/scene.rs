@@ -69,7 +69,8 @@ impl Scene {
     }
 
     pub(crate) async fn until_in_flight(&self, count: u64) {
-        until("payments under way", async || self.gateway.status().await["in_flight"] == count).await;
+        until("payments under way", async || self.gateway.status().await["in_flight"] == count)
+            .await;
     }
 
     /// Kills the gateway, starts another, and sends every payment again.
@@ -125,7 +126,11 @@ impl After {
     /// The retry ran, after so many others, each under the same derived key.
     pub(crate) async fn assert_ran(&self, class: &str, before: usize) {
         let (seen, runs) = self.of(class).await;
-        assert_eq!((seen.status, seen.is_replay(), runs.len()), (201, false, before + 1), "{class}");
+        assert_eq!(
+            (seen.status, seen.is_replay(), runs.len()),
+            (201, false, before + 1),
+            "{class}"
+        );
         assert!(runs.iter().all(|run| run.key == runs[0].key), "{runs:?}");
         let attempts: Vec<u64> = runs.iter().map(|run| run.attempt.parse().unwrap()).collect();
         assert!(attempts.is_sorted_by(|one, next| one < next), "{attempts:?}");

@@ -36,7 +36,9 @@ async fn duplicates_hollow_keys_keyless_repeats_and_mismatches_are_counted() {
         assert_eq!((seen.status, seen.text()), (200, "{}"));
         // Events are told after the answer, and their order is what is compared.
         let done = upstream.whole().len();
-        gateway.until_metric(REQUESTS, &["mode=\"observe\""], f64::from(u32::try_from(done).unwrap())).await;
+        gateway
+            .until_metric(REQUESTS, &["mode=\"observe\""], f64::from(u32::try_from(done).unwrap()))
+            .await;
     }
     assert_eq!(upstream.whole().len(), asks.len(), "every one of them ran");
     for (kind, count) in [("keyed", 1.0), ("hollow", 1.0), ("keyless_suspected", 1.0)] {

@@ -48,22 +48,58 @@ fn cases() -> Vec<Case> {
         case("chunks", chunked(&["hello", "world"], "")),
         case("no chunk", chunked(&[], "")),
         case("no content", "HTTP/1.1 204 No Content\r\nX-A: b\r\n\r\n"),
-        case("not modified", "HTTP/1.1 304 Not Modified\r\nETag: \"x\"\r\nContent-Length: 5\r\n\r\n"),
-        case("partial", "HTTP/1.1 206 Partial Content\r\nContent-Range: bytes 0-1/5\r\nContent-Length: 2\r\n\r\nab"),
+        case(
+            "not modified",
+            "HTTP/1.1 304 Not Modified\r\nETag: \"x\"\r\nContent-Length: 5\r\n\r\n",
+        ),
+        case(
+            "partial",
+            "HTTP/1.1 206 Partial Content\r\nContent-Range: bytes 0-1/5\r\nContent-Length: 2\r\n\r\nab",
+        ),
         head(case("a head", "HTTP/1.1 200 OK\r\nContent-Length: 500\r\nX-A: b\r\n\r\n")),
-        case("repeated lines", "HTTP/1.1 200 OK\r\nSet-Cookie: a=1\r\nX-B: 1\r\nSet-Cookie: b=2\r\nX-B: 2\r\nContent-Length: 0\r\n\r\n"),
-        case("odd case", "HTTP/1.1 200 OK\r\nx-LOWER: a\r\nX-UPPER: B\r\ncontent-LENGTH: 0\r\nETAG: x\r\n\r\n"),
+        case(
+            "repeated lines",
+            "HTTP/1.1 200 OK\r\nSet-Cookie: a=1\r\nX-B: 1\r\nSet-Cookie: b=2\r\nX-B: 2\r\nContent-Length: 0\r\n\r\n",
+        ),
+        case(
+            "odd case",
+            "HTTP/1.1 200 OK\r\nx-LOWER: a\r\nX-UPPER: B\r\ncontent-LENGTH: 0\r\nETAG: x\r\n\r\n",
+        ),
         case("an odd reason", "HTTP/1.1 200 All Fine Here\r\nContent-Length: 0\r\n\r\n"),
         case("an odd status", "HTTP/1.1 299 Mostly\r\nContent-Length: 2\r\n\r\nok"),
-        case("a failure", "HTTP/1.1 500 Oh\r\nContent-Type: text/html\r\nContent-Length: 2\r\n\r\nno"),
-        case("a date", "HTTP/1.1 200 OK\r\nDate: Tue, 15 Nov 1994 08:12:31 GMT\r\nServer: x/1\r\nContent-Length: 0\r\n\r\n"),
-        case("latin letters", b"HTTP/1.1 200 OK\r\nX-Name: caf\xe9\r\nContent-Length: 0\r\n\r\n".to_vec()),
+        case(
+            "a failure",
+            "HTTP/1.1 500 Oh\r\nContent-Type: text/html\r\nContent-Length: 2\r\n\r\nno",
+        ),
+        case(
+            "a date",
+            "HTTP/1.1 200 OK\r\nDate: Tue, 15 Nov 1994 08:12:31 GMT\r\nServer: x/1\r\nContent-Length: 0\r\n\r\n",
+        ),
+        case(
+            "latin letters",
+            b"HTTP/1.1 200 OK\r\nX-Name: caf\xe9\r\nContent-Length: 0\r\n\r\n".to_vec(),
+        ),
         case("an empty value", "HTTP/1.1 200 OK\r\nX-Empty: \r\nContent-Length: 0\r\n\r\n"),
-        case("a long head", format!("HTTP/1.1 200 OK\r\nX-Long: {}\r\nContent-Length: 0\r\n\r\n", "y".repeat(50_000))),
-        case("events", "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\nF\r\ndata: charged\n\n\r\n0\r\n\r\n"),
-        closed(case("until the end", "HTTP/1.1 200 OK\r\nX-A: b\r\nConnection: close\r\n\r\nall there is")),
+        case(
+            "a long head",
+            format!(
+                "HTTP/1.1 200 OK\r\nX-Long: {}\r\nContent-Length: 0\r\n\r\n",
+                "y".repeat(50_000)
+            ),
+        ),
+        case(
+            "events",
+            "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\nF\r\ndata: charged\n\n\r\n0\r\n\r\n",
+        ),
+        closed(case(
+            "until the end",
+            "HTTP/1.1 200 OK\r\nX-A: b\r\nConnection: close\r\n\r\nall there is",
+        )),
         closed(case("cut in its body", "HTTP/1.1 200 OK\r\nContent-Length: 500\r\n\r\nonly this")),
-        closed(case("cut in a chunk", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n9\r\nwor")),
+        closed(case(
+            "cut in a chunk",
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n9\r\nwor",
+        )),
     ]
 }
 
@@ -84,7 +120,8 @@ fn masked(answer: &[u8], case: &Case) -> (Vec<Vec<u8>>, Vec<u8>, bool) {
             .any(|name| lower.starts_with(name.as_bytes()))
     };
     let all: Vec<Vec<u8>> = lines.collect();
-    let chunked = all.iter().any(|line| line.to_ascii_lowercase().starts_with(b"transfer-encoding:"));
+    let chunked =
+        all.iter().any(|line| line.to_ascii_lowercase().starts_with(b"transfer-encoding:"));
     let body = &answer[end + 4..];
     let (body, whole) = match chunked && case.method != "HEAD" {
         true => joined(body),
@@ -107,7 +144,8 @@ fn is_length(line: &[u8]) -> bool {
 fn together(lines: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
     let names: Vec<_> = lines.iter().map(|line| name(line)).collect();
     let mut lines = lines;
-    lines.sort_by_key(|line| (is_length(line), names.iter().position(|other| *other == name(line))));
+    lines
+        .sort_by_key(|line| (is_length(line), names.iter().position(|other| *other == name(line))));
     lines
 }
 
@@ -154,7 +192,12 @@ async fn every_answer_is_the_same_with_and_without_the_gateway() {
                         lines.iter().map(|line| line.escape_ascii().to_string()).collect();
                     format!("{lines:#?} with {} bytes, whole: {whole}", body.len())
                 };
-                wrong.push(format!("{}: {}\ninstead of {}", case.name, shown(&through), shown(&direct)));
+                wrong.push(format!(
+                    "{}: {}\ninstead of {}",
+                    case.name,
+                    shown(&through),
+                    shown(&direct)
+                ));
             }
         }
     }
@@ -204,7 +247,8 @@ async fn a_conversation_in_another_protocol_passes() {
     home.configure(&upstream.url(), OBSERVED);
     let gateway = home.run();
     let mut socket = TcpStream::connect(gateway.address).await.unwrap();
-    let ask = "GET /chat HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\nearly";
+    let ask =
+        "GET /chat HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\nearly";
     socket.write_all(ask.as_bytes()).await.unwrap();
     let mut heard = Vec::new();
     within("the echo", async {
