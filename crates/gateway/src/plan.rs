@@ -138,8 +138,7 @@ fn upstream_at(target: Target, config: &Config) -> Result<Upstream, Exit> {
         (Tls::Encrypted, None) => Trust::of_machine(),
     };
     let trust = trust.map_err(|error| refused("the upstream cannot be checked", &error))?;
-    let patience =
-        Patience { connect: server.timeouts.connect, answer: server.timeouts.answer };
+    let patience = Patience { connect: server.timeouts.connect, answer: server.timeouts.answer };
     Ok(Upstream::new(target, &trust, patience))
 }
 

@@ -123,7 +123,8 @@ impl Probe for Probes {
             Happened::No => "did_not_happen",
             Happened::CannotTell => "cannot_tell",
         };
-        metrics::counter!("oncekey_probes_total", "route" => route, "result" => result).increment(1);
+        metrics::counter!("oncekey_probes_total", "route" => route, "result" => result)
+            .increment(1);
         happened
     }
 }

@@ -21,8 +21,8 @@ use crate::exit::{self, Exit};
 use crate::keeping::Keeping;
 use crate::observe::Observer;
 use crate::plan::Plan;
-use crate::route::Route;
 use crate::proxy::{Deadlines, Front, Listener, Terms, tls_for_clients};
+use crate::route::Route;
 use crate::stop::{Stop, Stopper, stop};
 use crate::telemetry::prometheus::Prometheus;
 
@@ -148,11 +148,7 @@ impl Running {
 }
 
 impl Gate {
-    async fn serve_operators(
-        self: Arc<Self>,
-        staff: Staff,
-        stop: Stop,
-    ) {
+    async fn serve_operators(self: Arc<Self>, staff: Staff, stop: Stop) {
         let Staff { listener, access, metrics, audit } = staff;
         let instance = self.config.load().server.instance.clone();
         let (engine, store) = (self.keeping.engine.clone(), self.keeping.store.clone());

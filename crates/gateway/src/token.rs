@@ -90,7 +90,8 @@ impl Verifier {
     fn is_for_us(&self, claims: &Value) -> bool {
         let is = |value: &Value, wanted: &String| value.as_str() == Some(wanted.as_str());
         let issuer = self.issuer.as_ref();
-        let issued = issuer.is_none_or(|wanted| claims.get("iss").is_some_and(|iss| is(iss, wanted)));
+        let issued =
+            issuer.is_none_or(|wanted| claims.get("iss").is_some_and(|iss| is(iss, wanted)));
         let audience = self.audience.as_ref();
         issued
             && audience.is_none_or(|wanted| match claims.get("aud") {

@@ -116,7 +116,9 @@ impl ErrorDialect {
                 }});
                 (error.to_string().into(), HeaderValue::from_static("application/json"))
             }
-            Form::Template(template) => (template.fill(problem, &self.base), template.content_type()),
+            Form::Template(template) => {
+                (template.fill(problem, &self.base), template.content_type())
+            }
         }
     }
 }
@@ -168,9 +170,13 @@ mod tests {
     #[tokio::test]
     async fn answers_of_the_upstream_are_left_alone() {
         let dialect = dialect(Form::Stripe, &[(Code::KeyReused, 409)]);
-        let response = dialect.rewrite(carrying(None), &Method::POST, || unreachable!("no problem"));
+        let response =
+            dialect.rewrite(carrying(None), &Method::POST, || unreachable!("no problem"));
         assert!(response.headers().is_empty());
-        assert_eq!((response.status(), text(response).await.as_str()), (StatusCode::OK, "the upstream's"));
+        assert_eq!(
+            (response.status(), text(response).await.as_str()),
+            (StatusCode::OK, "the upstream's")
+        );
     }
 
     #[tokio::test]
@@ -178,13 +184,17 @@ mod tests {
         let dialect = dialect(Form::Problem, &[(Code::InProgress, 425)]);
         let mut problem = Problem::new(Code::InProgress, "Wait.");
         problem.retry_after = Some(Duration::from_millis(1_500));
-        let response = dialect.rewrite(carrying(Some(problem)), &Method::POST, || "req_9".to_owned());
+        let response =
+            dialect.rewrite(carrying(Some(problem)), &Method::POST, || "req_9".to_owned());
         assert_eq!(response.status(), 425);
         assert_eq!(response.headers()["request-id"], "req_9");
         assert_eq!(response.headers()["retry-after"], "2");
         assert_eq!(response.headers()["content-type"], problem::MEDIA_TYPE);
         let body = text(response).await;
-        assert!(body.contains(r#""status":425"#) && body.contains(r#""request_id":"req_9""#), "{body}");
+        assert!(
+            body.contains(r#""status":425"#) && body.contains(r#""request_id":"req_9""#),
+            "{body}"
+        );
     }
 
     #[tokio::test]
@@ -198,8 +208,8 @@ mod tests {
             let mut problem = Problem::new(code, "Text.");
             problem.request_id = Some("req_1".to_owned());
             let dialect = dialect(Form::Stripe, &[]);
-            let response =
-                dialect.rewrite(carrying(Some(problem)), &Method::POST, || unreachable!("it has one"));
+            let response = dialect
+                .rewrite(carrying(Some(problem)), &Method::POST, || unreachable!("it has one"));
             assert_eq!(response.headers()["stripe-should-retry"], retry);
             let body: serde_json::Value = serde_json::from_str(&text(response).await).unwrap();
             assert_eq!(body["error"]["type"], kind);

@@ -140,7 +140,10 @@ impl Plan {
 }
 
 /// Tells whoever wants to know when a response has been handed over.
-fn delivered(response: Response<ResponseBody<Reply>>, exchange: Option<Exchange>) -> Response<Told> {
+fn delivered(
+    response: Response<ResponseBody<Reply>>,
+    exchange: Option<Exchange>,
+) -> Response<Told> {
     match exchange {
         None => response.map(Watched::unwatched),
         Some(exchange) => {

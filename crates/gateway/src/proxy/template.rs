@@ -170,7 +170,12 @@ mod tests {
                 "<e id=\"req_1\">A &quot;quoted&quot; &lt;text&gt;\n</e>",
                 "application/xml",
             ),
-            ("{{executed}} {{type}}", Some("text/x"), "no https://d#idempotency_key_reused", "text/x"),
+            (
+                "{{executed}} {{type}}",
+                Some("text/x"),
+                "no https://d#idempotency_key_reused",
+                "text/x",
+            ),
             ("plain", None, "plain", "text/plain; charset=utf-8"),
         ] {
             assert_eq!(filled(text, said), (expected.to_owned(), content_type.to_owned()));

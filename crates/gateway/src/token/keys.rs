@@ -174,7 +174,8 @@ impl Jwk {
             }
             ("ES256", "EC") if self.crv.as_deref() == Some("P-256") => {
                 let (x, y) = (bytes(&self.x)?, bytes(&self.y)?);
-                (x.len() == 32 && y.len() == 32).then(|| Key::Point([&[4], &x[..], &y[..]].concat()))
+                (x.len() == 32 && y.len() == 32)
+                    .then(|| Key::Point([&[4], &x[..], &y[..]].concat()))
             }
             (_, _) => None,
         }

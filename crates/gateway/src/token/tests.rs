@@ -82,9 +82,8 @@ fn curve() -> Signer {
           "x": to_base64url(&point[1..33]), "y": to_base64url(&point[33..]) },
     ]});
     let keys = JwtKeys::Set(file(&folder, "jwks.json", set.to_string().as_bytes()));
-    let sign = move |signed: &[u8]| {
-        pair.sign(&SystemRandom::new(), signed).unwrap().as_ref().to_vec()
-    };
+    let sign =
+        move |signed: &[u8]| pair.sign(&SystemRandom::new(), signed).unwrap().as_ref().to_vec();
     Signer { sign: Box::new(sign), algorithm: "ES256", keys, _folder: folder }
 }
 
@@ -225,7 +224,8 @@ fn claims_are_texts_or_numbers() {
 #[test]
 fn keys_that_cannot_be_used_are_refused() {
     let folder = tempfile::tempdir().unwrap();
-    let refused = |algorithm: &str, keys: JwtKeys| Keys::read(algorithm, &keys).unwrap_err().to_string();
+    let refused =
+        |algorithm: &str, keys: JwtKeys| Keys::read(algorithm, &keys).unwrap_err().to_string();
     let short = file(&folder, "short", b"hunter2");
     assert!(refused("HS256", JwtKeys::One(short.clone())).contains("shorter than 32 bytes"));
     assert!(refused("RS256", JwtKeys::One(short)).contains("public key in PEM"));

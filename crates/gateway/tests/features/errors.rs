@@ -17,7 +17,10 @@ fn refusals_have_the_status_and_the_shape_that_stripe_gives_them() {
     let reused = rig.send("POST /pay", &[KEY], "2");
     assert_eq!(reused.status(), 409);
     assert_eq!(reused.json()["error"]["type"], "idempotency_error");
-    assert_eq!(reused.header("idempotency-status"), Some("oncekey; mismatch; executed=no; retry=?0"));
+    assert_eq!(
+        reused.header("idempotency-status"),
+        Some("oncekey; mismatch; executed=no; retry=?0")
+    );
     assert_eq!(rig.seen().len(), 1);
 }
 
@@ -47,7 +50,10 @@ fn a_request_that_never_got_through_does_not_say_that_it_was_executed() {
     );
     assert_eq!(unreached.header("retry-after"), Some("1"));
     let document = unreached.json();
-    assert_eq!((&document["code"], &document["executed"]), (&"upstream_unreachable".into(), &"no".into()));
+    assert_eq!(
+        (&document["code"], &document["executed"]),
+        (&"upstream_unreachable".into(), &"no".into())
+    );
     assert_eq!(document["request_id"].as_str(), unreached.header("request-id"));
     let unprotected = rig.send("POST /other", &[], "1");
     assert_eq!(unprotected.status(), 502);

@@ -73,7 +73,11 @@ fn without_a_key_a_body_that_was_read_is_passed_on() {
 #[test]
 fn a_body_with_two_meanings_is_refused() {
     let rig = rig("required", "");
-    for body in [r#"{"meta":{"key":"aaaaaaaaaaaaaaaa","key":"bbbbbbbbbbbbbbbb"}}"#, "{", r#"{"meta":{"key":1}}"#] {
+    for body in [
+        r#"{"meta":{"key":"aaaaaaaaaaaaaaaa","key":"bbbbbbbbbbbbbbbb"}}"#,
+        "{",
+        r#"{"meta":{"key":1}}"#,
+    ] {
         let refused = rig.send("POST /pay", &[JSON], body);
         assert_eq!(refused.json()["code"], "idempotency_key_invalid", "{body}");
     }

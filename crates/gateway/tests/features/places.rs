@@ -45,7 +45,8 @@ fn a_file_that_is_no_socket_is_not_replaced() {
 
 #[test]
 fn changes_are_audited_in_a_file_and_the_instance_has_its_name() {
-    let rig = Rig::new(&format!("instance = 'north-1'\n[admin]\naudit_file = 'audit.jsonl'\n{ROUTE}"));
+    let rig =
+        Rig::new(&format!("instance = 'north-1'\n[admin]\naudit_file = 'audit.jsonl'\n{ROUTE}"));
     let mut command = Command::new(env!("CARGO_BIN_EXE_oncekey"));
     let reload = command.args(["reload", "--admin", &format!("http://{}", rig.admin)]);
     let output = reload.output().expect("the program runs");

@@ -18,7 +18,10 @@ fn a_lost_answer_is_found_again() {
     let rig = rig("/outcomes/happened");
     let lost = rig.send("POST /lost", &[KEY], "1");
     assert_eq!((lost.status(), &lost.json()["executed"]), (502, &"unknown".into()));
-    assert_eq!(lost.header("idempotency-status"), Some("oncekey; unknown; executed=unknown; retry=?0"));
+    assert_eq!(
+        lost.header("idempotency-status"),
+        Some("oncekey; unknown; executed=unknown; retry=?0")
+    );
     for _ in 0..2 {
         let found = rig.send("POST /lost", &[KEY], "1");
         assert_eq!((found.status(), found.body.as_str()), (201, "paid"));
@@ -41,6 +44,9 @@ fn who_does_not_repeat_the_key_does_not_know() {
     let rig = rig("/wrong");
     assert_eq!(rig.send("POST /lost", &[KEY], "1").status(), 502);
     let unknown = rig.send("POST /lost", &[KEY], "1");
-    assert_eq!((unknown.status(), &unknown.json()["code"]), (409, &"idempotency_outcome_unknown".into()));
+    assert_eq!(
+        (unknown.status(), &unknown.json()["code"]),
+        (409, &"idempotency_outcome_unknown".into())
+    );
     assert_eq!(sent(&rig), 1);
 }

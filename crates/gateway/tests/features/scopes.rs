@@ -69,7 +69,10 @@ fn keys_belong_to_whom_a_verified_token_names() {
         "X-Nothing: 1".to_owned(),
     ] {
         let answer = rig.send("POST /pay", &[KEY, &refused], "1");
-        assert_eq!((answer.status(), &answer.json()["code"]), (403, &"idempotency_scope_missing".into()));
+        assert_eq!(
+            (answer.status(), &answer.json()["code"]),
+            (403, &"idempotency_scope_missing".into())
+        );
     }
     assert_eq!(rig.seen().len(), 2);
     // Status URLs are about the keys of whoever asks, too.
@@ -81,9 +84,12 @@ fn keys_belong_to_whom_a_verified_token_names() {
 /// A connection of the holder of one of the certificates in `tls/`. They are good until 2120.
 fn tls(rig: &Rig, name: Option<&str>) -> rustls::StreamOwned<ClientConnection, TcpStream> {
     let mut roots = RootCertStore::empty();
-    roots.add(CertificateDer::from_pem_file(fixture("ca")).expect("a certificate")).expect("a root");
+    roots
+        .add(CertificateDer::from_pem_file(fixture("ca")).expect("a certificate"))
+        .expect("a root");
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+    let config =
+        ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
     let config = config.expect("versions").with_root_certificates(roots);
     let config = match name.map(fixture) {
         None => config.with_no_client_auth(),

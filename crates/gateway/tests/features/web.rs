@@ -37,7 +37,10 @@ fn clients_can_read_what_they_can_rely_on() {
     let document = rig.send("GET /.well-known/idempotency", &[], "");
     assert_eq!(document.header("content-type"), Some("application/json"));
     let routes = &document.json()["routes"];
-    assert_eq!((&routes[0]["path"], &routes[0]["keys"][0]), (&"/pay".into(), &"header:x-key".into()));
+    assert_eq!(
+        (&routes[0]["path"], &routes[0]["keys"][0]),
+        (&"/pay".into(), &"header:x-key".into())
+    );
     assert_eq!(routes[1], serde_json::Value::Null, "observe mode is nobody's business");
     assert_eq!(rig.seen().len(), 0);
 }

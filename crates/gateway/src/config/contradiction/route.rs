@@ -159,7 +159,8 @@ fn drawn_by_a_body(route: &Seen<'_>) -> Option<ConfigProblem> {
     let drawn = rollout.by == RolloutBy::Key && !rollout.is_for_all();
     let json = route.spec.keys.iter().any(|source| matches!(source, KeySource::Json(_)));
     (drawn && json).then(|| {
-        let message = "keys in bodies are not known when lots are drawn: set `rollout.by = \"scope\"`";
+        let message =
+            "keys in bodies are not known when lots are drawn: set `rollout.by = \"scope\"`";
         route.contradiction(&["rollout.by", "key.sources"], message)
     })
 }
