@@ -10,7 +10,7 @@ use webpki::EndEntityCert;
 
 use crate::route::ClientName;
 
-/// What certificates say about people and machines, and the short names for it (RFC 4514, section 3).
+/// What certificates say about people and machines, and the short names for it (RFC 4514, 3).
 const ATTRIBUTES: [(&[u8], &str); 8] = [
     (&[0x55, 4, 3], "CN"),
     (&[0x55, 4, 5], "SERIALNUMBER"),

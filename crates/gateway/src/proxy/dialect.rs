@@ -125,15 +125,19 @@ impl ErrorDialect {
 
 /// The type by which Stripe's libraries choose the exception that they raise.
 fn stripe_type(problem: &Problem) -> &'static str {
-    match problem.code {
+    let about_the_key = matches!(
+        problem.code,
         Code::KeyReused
-        | Code::KeyTooOld
-        | Code::InProgress
-        | Code::OutcomeUnknown
-        | Code::Parked
-        | Code::ResponseNotRetained => "idempotency_error",
-        _ if problem.status >= 500 => "api_error",
-        _ => "invalid_request_error",
+            | Code::KeyTooOld
+            | Code::InProgress
+            | Code::OutcomeUnknown
+            | Code::Parked
+            | Code::ResponseNotRetained
+    );
+    match (about_the_key, problem.status) {
+        (true, _) => "idempotency_error",
+        (false, 500..) => "api_error",
+        (false, _) => "invalid_request_error",
     }
 }
 

@@ -19,9 +19,11 @@ use crate::config::JwtKeys;
 const NOW: i64 = 1_800_000_000;
 const SECRET: &[u8] = b"0123456789abcdef0123456789abcdef";
 
+type Sign = dyn Fn(&[u8]) -> Vec<u8>;
+
 /// Somebody who signs tokens, and the file that we verify them with.
 struct Signer {
-    sign: Box<dyn Fn(&[u8]) -> Vec<u8>>,
+    sign: Box<Sign>,
     algorithm: &'static str,
     keys: JwtKeys,
     _folder: TempDir,

@@ -104,9 +104,9 @@ impl Upstream {
         }
         while let Some(line) = inner.pool.take(care) {
             match inner.exchange(line, request).await {
-                Exchanged::Answered(response) => return Ok(response),
-                Exchanged::Failed(failure) => return Err(failure),
-                Exchanged::Untouched(again) => request = *again,
+                Ok(response) => return Ok(response),
+                Err(Missed::Failed(failure)) => return Err(failure),
+                Err(Missed::Untouched(again)) => request = *again,
             }
         }
         let (stream, chosen) = inner.dialler.dial().await.map_err(Failure::Unreachable)?;
@@ -116,9 +116,9 @@ impl Upstream {
         let line = Line::open(stream).await;
         let line = line.map_err(|error| Failure::Broke(Undelivered::NeverSent, error))?;
         match inner.exchange(line, request).await {
-            Exchanged::Answered(response) => Ok(response),
-            Exchanged::Failed(failure) => Err(failure),
-            Exchanged::Untouched(_) => {
+            Ok(response) => Ok(response),
+            Err(Missed::Failed(failure)) => Err(failure),
+            Err(Missed::Untouched(_)) => {
                 let gone = io::Error::new(io::ErrorKind::ConnectionReset, "closed at once");
                 Err(Failure::Unreachable(gone))
             }
@@ -126,33 +126,37 @@ impl Upstream {
     }
 }
 
-/// What came of a request on one connection.
-enum Exchanged {
-    Answered(Response<Answer>),
+/// Why a request got no answer on one connection.
+enum Missed {
+    /// Nothing of it was written: it can go over another one.
     Untouched(Box<Request<Outgoing>>),
     Failed(Failure),
 }
 
 impl Inner {
-    async fn exchange(&self, mut line: Line, request: Request<Outgoing>) -> Exchanged {
+    async fn exchange(
+        &self,
+        mut line: Line,
+        request: Request<Outgoing>,
+    ) -> Result<Response<Answer>, Missed> {
         let written = line.written();
         let before = written.bytes();
         match timeout(self.patience.answer, line.exchange(request)).await {
             Ok(Ok(response)) => {
                 let pool = self.pool.clone();
-                Exchanged::Answered(response.map(|body| Answer::of_line(body, line, pool)))
+                Ok(response.map(|body| Answer::of_line(body, line, pool)))
             }
-            Ok(Err(Broke::Untouched(request))) => Exchanged::Untouched(request),
+            Ok(Err(Broke::Untouched(request))) => Err(Missed::Untouched(request)),
             Ok(Err(Broke::Unwritten(error))) => {
-                Exchanged::Failed(Failure::Broke(Undelivered::NeverSent, error))
+                Err(Missed::Failed(Failure::Broke(Undelivered::NeverSent, error)))
             }
             Ok(Err(Broke::Written(error))) => {
-                Exchanged::Failed(Failure::Broke(Undelivered::NoAnswer, error))
+                Err(Missed::Failed(Failure::Broke(Undelivered::NoAnswer, error)))
             }
             Err(_) if written.bytes() == before => {
-                Exchanged::Failed(Failure::Late(Undelivered::NeverSent))
+                Err(Missed::Failed(Failure::Late(Undelivered::NeverSent)))
             }
-            Err(_) => Exchanged::Failed(Failure::Late(Undelivered::NoAnswer)),
+            Err(_) => Err(Missed::Failed(Failure::Late(Undelivered::NoAnswer))),
         }
     }
 

@@ -1,12 +1,18 @@
 use std::fs::Permissions;
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use hmac::{Hmac, KeyInit as _, Mac as _};
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::{ClientConfig, ClientConnection, RootCertStore};
 use serde_json::{Value, json};
 use sha2::Sha256;
 
-use crate::rig::Rig;
+use crate::rig::{Rig, exchange};
 
 const SECRET: &[u8] = b"0123456789abcdef0123456789abcdef";
 const KEY: &str = "Idempotency-Key: 8e03978e-40d5-43e8";
@@ -73,4 +79,58 @@ fn keys_belong_to_whom_a_verified_token_names() {
     let path = "GET /.keys/8e03978e-40d5-43e8";
     assert_eq!(rig.send(path, &[&of("acme", 3)], "").body, first.body);
     assert_eq!(rig.send(path, &[&of("nobody", 3)], "").status(), 404);
+}
+
+/// A connection of the holder of one of the certificates in `tls/`. They are good until 2120.
+fn tls(rig: &Rig, name: Option<&str>) -> rustls::StreamOwned<ClientConnection, TcpStream> {
+    let mut roots = RootCertStore::empty();
+    roots
+        .add(CertificateDer::from_pem_file(fixture("ca")).expect("a certificate"))
+        .expect("a root");
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let config =
+        ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+    let config = config.expect("versions").with_root_certificates(roots);
+    let config = match name.map(fixture) {
+        None => config.with_no_client_auth(),
+        Some(path) => {
+            let certificate = CertificateDer::from_pem_file(&path).expect("a certificate");
+            let key = PrivateKeyDer::from_pem_file(&path).expect("a key");
+            config.with_client_auth_cert(vec![certificate], key).expect("a pair")
+        }
+    };
+    let server = "localhost".try_into().expect("a name");
+    let connection = ClientConnection::new(Arc::new(config), server).expect("a client");
+    rustls::StreamOwned::new(connection, TcpStream::connect(&rig.listen).expect("the gateway"))
+}
+
+fn fixture(name: &str) -> PathBuf {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/features/tls");
+    folder.join(format!("{name}.pem"))
+}
+
+#[test]
+fn keys_belong_to_whom_a_certificate_names() {
+    let rig = Rig::with(|folder| {
+        let key = folder.join("server.pem");
+        std::fs::copy(fixture("server"), &key).expect("the key");
+        std::fs::set_permissions(&key, Permissions::from_mode(0o600)).expect("hidden");
+        format!(
+            "tls = {{ cert_file = 'server.pem', key_file = 'server.pem', client_ca_file = '{}' }}\n\
+             [[route]]\nmatch = 'POST /pay'\nmode = 'required'\nscope = ['mtls']\n",
+            fixture("ca").display()
+        )
+    });
+    let send = |name| exchange(tls(&rig, Some(name)), "POST /pay", &[KEY], "1");
+    let first = send("acme");
+    assert_eq!((first.status(), first.header("idempotent-replayed")), (200, None));
+    // A new certificate for the same subject is the same caller.
+    assert_eq!(send("acme2").header("idempotent-replayed"), Some("true"));
+    let robot = send("robot");
+    assert_eq!((robot.status(), robot.header("idempotent-replayed")), (200, None));
+    assert_eq!(rig.seen().len(), 2);
+    let mut nobody = tls(&rig, None);
+    let mut answer = [0; 1];
+    let asked = nobody.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert!(asked.and_then(|()| nobody.read_exact(&mut answer)).is_err(), "nobody is not served");
 }

@@ -1,8 +1,8 @@
 //! 3.1 of the study of bad inputs: the key header.
 
 use axum::body::Body;
-use http::{HeaderName, HeaderValue, Method, Request};
-use oncekey::layer::Mode;
+use http::{HeaderName, HeaderValue, Method, Request, Response};
+use oncekey::layer::{KeySource, Mode, Rule};
 
 use crate::rig::{KEY, Rig, layer, post, required};
 
@@ -181,6 +181,35 @@ async fn an_alias_is_a_key_if_the_rule_names_it() {
         .await;
     check(&rig, &[("idempotency-key", b"a"), ("paypal-request-id", b"b")], Fate::Invalid).await;
     check(&rig, &[("x-idempotency-key", b"a")], Fate::Missing).await;
+}
+
+/// A body that was read for its key goes to the service as it came.
+#[tokio::test]
+async fn a_key_in_a_body_is_a_key_if_the_rule_names_it() {
+    let sources = [KeySource::Json("$.meta.key".parse().unwrap())];
+    let rule = |mode| Rule::new("r").mode(mode).key_sources(sources.clone());
+    let echo = |mode| {
+        Rig::new(layer().rule(rule(mode)), |_, request: Request<Body>| {
+            Box::pin(async move { Ok(Response::new(request.into_body())) })
+        })
+    };
+    let send = |body: &str| {
+        let request = Request::post("/charges").header("content-type", "application/json");
+        request.body(Body::from(body.to_owned())).unwrap()
+    };
+    let keyed = r#"{"meta":{"key":"8e03978e-40d5-43e8"},"amount":1}"#;
+    for mode in [Mode::Optional, Mode::Required] {
+        let rig = echo(mode);
+        let first = rig.send(send(keyed)).await;
+        let again = rig.send(send(keyed)).await;
+        assert_eq!((first.body, again.body), (keyed.into(), keyed.into()));
+        assert_eq!((rig.runs(), again.headers.contains_key("idempotent-replayed")), (1, true));
+        let keyless = rig.send(send("{}")).await;
+        match mode {
+            Mode::Optional => assert_eq!((keyless.body, rig.runs()), (b"{}".to_vec(), 2)),
+            Mode::Required | Mode::Off => assert_eq!(keyless.status, 400),
+        }
+    }
 }
 
 /// Keys on methods outside of the rule are ignored, and safe methods never have a rule.

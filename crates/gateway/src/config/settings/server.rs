@@ -77,15 +77,15 @@ pub(super) static ADMIN: [Setting; 4] = [
         name: "audit_file",
         kind: Kind::File(Secrecy::Public),
         unset: Unset::Nothing { example: "\"audit.jsonl\"" },
-        about: "A file that every change by operators is appended to, as JSON lines. Without it the \
-                newest are kept in memory.",
+        about: "A file that every change by operators is appended to, as JSON lines. Without it \
+                the newest are kept in memory.",
     },
     Setting {
         name: "payload",
         kind: Kind::Choice(&["on-request", "never"]),
         unset: Unset::Is("\"on-request\""),
-        about: "Whether operators can see keys and answers: if they ask for them, which is audited, \
-                or never.",
+        about: "Whether operators can see keys and answers: if they ask for them, which is \
+                audited, or never.",
     },
 ];
 

@@ -167,6 +167,7 @@ pub(super) static JWT: [Setting; 6] = [
         name: "leeway",
         kind: Kind::Time { least: Duration::ZERO, most: Duration::from_secs(600) },
         unset: Unset::Is("\"30s\""),
-        about: "How far the clock of whoever signs tokens may differ from ours, for `exp` and `nbf`.",
+        about: "How far the clock of whoever signs tokens may differ from ours, for `exp` and \
+                `nbf`.",
     },
 ];
