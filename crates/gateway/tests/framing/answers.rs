@@ -212,6 +212,12 @@ fn fields() -> Vec<Case> {
             Has("HTTP/1.1 201 Made"),
             Replay,
         ),
+    ]
+}
+
+fn sizes() -> Vec<Case> {
+    let with = |fields: &str| hello("201 Made", fields);
+    vec![
         case(
             "a head of a megabyte",
             with(&format!("x-a: {}\r\n", "y".repeat(1_000_000))),
@@ -243,7 +249,7 @@ fn fields() -> Vec<Case> {
 }
 
 fn cases() -> Vec<Case> {
-    [statuses(), ends(), fields()].into_iter().flatten().collect()
+    [statuses(), ends(), fields(), sizes()].into_iter().flatten().collect()
 }
 
 const ROUTES: &str = r#"

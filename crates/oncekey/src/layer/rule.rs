@@ -334,7 +334,7 @@ mod tests {
         for (uri, lines) in [
             ("/", &[(USUAL, "a"), (ALIAS, "b")][..]),
             ("/?key=a", &[(ALIAS, "b")]),
-            ("/?key=b", &[typed.clone()]),
+            ("/?key=b", std::slice::from_ref(&typed)),
             ("/", &[(USUAL, "b"), typed.clone()]),
         ] {
             let refused = rule.key(&parts(uri, lines), body);
@@ -354,8 +354,8 @@ mod tests {
         for (lines, presence) in [
             (&[][..], Presence::Absent),
             (&[(USUAL, "k")], Presence::Present),
-            (&[typed.clone()], Presence::Perhaps),
-            (&[typed, (USUAL, "k")], Presence::Present),
+            (std::slice::from_ref(&typed), Presence::Perhaps),
+            (&[typed.clone(), (USUAL, "k")], Presence::Present),
         ] {
             assert_eq!(rule.looks_for_key(&parts("/", lines)), presence, "{lines:?}");
         }

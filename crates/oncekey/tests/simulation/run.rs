@@ -4,6 +4,7 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use oncekey::clock::{SystemUptime, Uptime as _};
 use oncekey::core::conformance::Rig;
 use oncekey::core::{Clock, ManualClock, MemoryStore, State};
 use oncekey::engine::Refused;
@@ -111,11 +112,13 @@ fn bound(world: &World) -> Duration {
 
 async fn within(world: &World, what: &str, end: impl Future<Output = ()>) {
     let mut end = pin!(end);
-    let began = std::time::Instant::now();
+    let began = SystemUptime.elapsed();
     while timeout(bound(world), &mut end).await.is_err() {
         // Whoever waits for a journal waits for a thread and a real disk, and an hour of simulated
         // time is over before one sync is.
-        if world.options.journal == Journal::None || began.elapsed() > SLOWEST_DISK {
+        if world.options.journal == Journal::None
+            || SystemUptime.elapsed().saturating_sub(began) > SLOWEST_DISK
+        {
             world.log.note(What::Stuck(format!("{what} is still waiting")));
             return;
         }
