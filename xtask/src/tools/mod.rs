@@ -38,6 +38,8 @@ pub(crate) enum Tool {
     Curl,
     Nginx,
     Wrk,
+    Python,
+    Node,
     Rustfmt,
     Clippy,
 }
@@ -122,6 +124,8 @@ impl Tool {
             Self::Curl => "curl",
             Self::Nginx => "nginx",
             Self::Wrk => "wrk",
+            Self::Python => "Python",
+            Self::Node => "Node.js",
             Self::Rustfmt => "rustfmt",
             Self::Clippy => "clippy",
         }
@@ -140,6 +144,8 @@ impl Tool {
             Self::Curl => &["curl"],
             Self::Nginx => &["nginx"],
             Self::Wrk => &["wrk"],
+            Self::Python => &["python3"],
+            Self::Node => &["node"],
             Self::Rustfmt => &["cargo-fmt"],
             Self::Clippy => &["cargo-clippy"],
         }
@@ -162,6 +168,8 @@ impl Tool {
             Self::Curl => Source::Package("curl"),
             Self::Nginx => Source::Package("nginx"),
             Self::Wrk => Source::Package("wrk"),
+            Self::Python => Source::Package("python3"),
+            Self::Node => Source::Package("nodejs"),
             Self::Rustfmt => Source::Component("rustfmt"),
             Self::Clippy => Source::Component("clippy"),
         }
@@ -189,6 +197,9 @@ impl Tool {
             Self::Nginx => Version(1, 15, 3),
             // The first whose scripts can wait between requests.
             Self::Wrk => Version(4, 0, 0),
+            // The oldest in a supported distribution; upstreams in tests use nothing newer.
+            Self::Python => Version(3, 8, 0),
+            Self::Node => Version(12, 0, 0),
             // These come with the compiler, whose version Cargo checks.
             Self::Rustfmt | Self::Clippy => Version(0, 1, 0),
         }
@@ -206,6 +217,8 @@ impl Tool {
             | Self::Dynoxide
             | Self::CargoDeny
             | Self::Curl
+            | Self::Python
+            | Self::Node
             | Self::Rustfmt
             | Self::Clippy => "--version",
         }
@@ -224,6 +237,8 @@ impl Tool {
             | Self::Curl
             | Self::Nginx
             | Self::Wrk
+            | Self::Python
+            | Self::Node
             | Self::Rustfmt
             | Self::Clippy => None,
         }
