@@ -97,6 +97,8 @@ impl ErrorDialect {
             }
             _ => body,
         };
+        // The connection may know more about what went wrong.
+        response.extensions_mut().insert(problem);
         response.map(|_| ResponseBody::new(Either::Right(Full::new(body))))
     }
 
