@@ -123,7 +123,9 @@ async fn every_refusal_is_told_for_what_it_is() {
         let error = proxied.claim(&claim(1, 1)).await.unwrap_err();
         assert_eq!((error.kind(), proxy.left()), (kind, 0), "{code}: {error}");
         let cause = std::error::Error::source(&error).expect("a cause").to_string();
-        assert!(!format!("{error} {error:?} {cause}").contains("key-1"), "{code}: {error:?}");
+        // The name of the table may look like one.
+        let said = format!("{error} {error:?} {cause}").replace("oncekey-", "");
+        assert!(!said.contains("key-1"), "{code}: {error:?}");
     }
     // A try that is in doubt is not settled by one that was refused for certain.
     proxy.then([Step::LoseAnswer, Step::Refuse(400, "AccessDeniedException")]);
