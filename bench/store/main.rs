@@ -115,6 +115,8 @@ fn run(arguments: &Arguments) -> Result<ExitCode> {
     let plan = plan(arguments, folder.path().to_owned())?;
     let each = plan.span.as_millis();
     machine.add("measured", format!("{} rounds of {each} ms for each figure", plan.rounds));
+    // Everything is printed as soon as it is known: a run that is stopped has not run for nothing.
+    println!("{}", machine.text());
 
     let runtime = Runtime::new()?;
     let mut bars = Vec::new();
@@ -125,6 +127,9 @@ fn run(arguments: &Arguments) -> Result<ExitCode> {
             cells::run(&runtime, verb, way, setting)
         })?
     };
+    if !arguments.no_table && arguments.only.is_empty() {
+        println!("SQLite\n{}", grid.text());
+    }
     bars.extend(bars::of_grid(&grid, &machine));
     let found = servers(arguments, &runtime, &plan);
     bars.extend(found.iter().flat_map(bars::of_server));
@@ -141,13 +146,7 @@ fn run(arguments: &Arguments) -> Result<ExitCode> {
     machine.add("load after", machine::load());
     machine.add("took", format!("{:.0} s", watch.elapsed().as_secs_f64()));
 
-    println!("{}", machine.text());
-    if !arguments.no_table && arguments.only.is_empty() {
-        println!("SQLite\n{}", grid.text());
-    }
-    for found in &found {
-        println!("{}", found.text());
-    }
+    println!("load after {}, {:.0} s", machine::load(), watch.elapsed().as_secs_f64());
     if let Some(found) = &large_body {
         println!("{}", found.text());
     }
@@ -176,7 +175,12 @@ fn servers(arguments: &Arguments, runtime: &Runtime, plan: &Plan) -> Vec<Found> 
         let named = |name: &String| name.eq_ignore_ascii_case(kind.label());
         arguments.all && (arguments.only.is_empty() || arguments.only.iter().any(named))
     };
-    Kind::ALL.into_iter().filter(is_wanted).map(|kind| kind.measure(runtime, plan)).collect()
+    let show = |kind: Kind| {
+        let found = kind.measure(runtime, plan);
+        println!("{}", found.text());
+        found
+    };
+    Kind::ALL.into_iter().filter(is_wanted).map(show).collect()
 }
 
 fn plan(arguments: &Arguments, folder: PathBuf) -> Result<Plan> {
