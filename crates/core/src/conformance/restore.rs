@@ -422,17 +422,7 @@ pub async fn restored_records_are_shown(rig: &impl Rig<Store: Browse + Restore>)
     assert_eq!(found.iter().map(|summary| summary.id).collect::<Vec<_>>(), [known.id], "found");
 }
 
-/// Restores a record. A store that is away for a moment has changed nothing, and is asked again.
-///
-/// This forgives more than the contract has to: it is here because a restoration behind pgbouncer
-/// once failed with a protocol error (08P01) whose cause is not known. It should go when that is.
 async fn restore<S: Restore>(store: &Probe<S>, record: &Record) -> Restored {
-    for _ in 0..2 {
-        match store.store().restore(record).await {
-            Err(error) if error.kind() == ErrorKind::Unavailable => {}
-            done => return done.expect("a restoration is written or kept"),
-        }
-    }
     store.store().restore(record).await.expect("a restoration is written or kept")
 }
 

@@ -26,8 +26,10 @@ pub(super) fn aftermath(error: &Error) -> Aftermath {
     }
     match said.code() {
         &SqlState::T_R_STATEMENT_COMPLETION_UNKNOWN => Aftermath::Unknown,
-        // A standby now, or a statement that this connection does not know any more.
+        // A standby now, or a statement that this connection does not know any more, or values that
+        // met another statement than theirs: seen once behind pgbouncer, and not explained.
         &SqlState::READ_ONLY_SQL_TRANSACTION
+        | &SqlState::PROTOCOL_VIOLATION
         | &SqlState::INVALID_SQL_STATEMENT_NAME
         | &SqlState::DUPLICATE_PSTATEMENT
         | &SqlState::FEATURE_NOT_SUPPORTED => Aftermath::Elsewhere,
