@@ -27,8 +27,9 @@ use crate::run::install_metrics;
 use crate::serve::{Origin, Running};
 use crate::telemetry::logs::{self, Format, Logs};
 
-/// The tail shows duplicates already; the log would only say them again.
-const LOG: &str = "warn,oncekey::proxy::exchange=error";
+/// The tail shows duplicates already; the log would only say them again. And keys that people type
+/// to try something are weak, the ones that we print for them included.
+const LOG: &str = "warn,oncekey::proxy::exchange=error,oncekey::layer=error";
 /// How long work that has begun may take after Ctrl-C. Whoever presses it waits for the prompt.
 const PATIENCE: Duration = Duration::from_secs(3);
 
