@@ -325,7 +325,7 @@ pub async fn restorations_and_claims_come_one_after_the_other(rig: &impl Rig<Sto
     // A clock that stands still would grant the fence that the records have.
     rig.advance(MOMENT).await;
     let mut keys = Vec::new();
-    for number in 0..24 {
+    for number in 0..60 {
         let claim = bits.claim();
         let ends =
             done(now, if number % 3 == 0 { large(&mut bits, 20_000) } else { bits.answer() });

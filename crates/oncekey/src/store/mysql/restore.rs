@@ -41,11 +41,18 @@ pub(super) async fn restore(
         session.roll_back().await?;
         return Ok(Restored::Kept);
     }
-    let gone = [&tables.records, &tables.pieces]
-        .map(|table| format!("DELETE FROM {table} WHERE `key_id` = {key}"));
-    session.begin(&gone).await?;
-    let pieces = write_pieces(session, tables, record).await?;
-    session.begin(&[insert(tables, record, pieces)]).await?;
+    // Only what was compared is deleted: between the question and this statement, a key that had no
+    // record may have got one, which no lock kept away, and it would go without having been asked.
+    if found.is_some() {
+        session.begin(&[format!("DELETE FROM {} WHERE `key_id` = {key}", tables.records)]).await?;
+    }
+    // From here on the row is ours until the end, so the pieces that are there belong to nobody else.
+    let pieces = pieces_of(record).count();
+    let alone = format!("DELETE FROM {} WHERE `key_id` = {key}", tables.pieces);
+    session.begin(&[insert(tables, record, pieces), alone]).await?;
+    for piece in pieces_of(record) {
+        session.begin(&[insert_piece(tables, record, piece)]).await?;
+    }
     session.commit().await?;
     Ok(Restored::Written)
 }
@@ -65,30 +72,20 @@ pub(super) async fn lineage(session: &mut Session, tables: &Tables) -> Result<Li
     Ok(Lineage::new(format!("{epoch}/{}", text(1, 1).unwrap_or_default())))
 }
 
-/// Writes the pieces of a large body, and says in how many.
-async fn write_pieces(
-    session: &mut Session,
-    tables: &Tables,
-    record: &Record,
-) -> Result<u32, Trouble> {
-    let State::Done { answer: Answer::Kept(saved), outcome, .. } = &record.state else {
-        return Ok(0);
+/// A piece of a large body: of which answer, which part, and its bytes.
+type Piece<'r> = (&'r Outcome, u32, &'r [u8]);
+
+fn pieces_of(record: &Record) -> impl Iterator<Item = Piece<'_>> {
+    let large = match &record.state {
+        State::Done { answer: Answer::Kept(saved), outcome, .. } => Some((outcome, &saved.body)),
+        _ => None,
     };
-    let mut count = 0;
-    for (part, bytes) in large::pieces_of_body(&saved.body) {
-        session.begin(&[insert_piece(tables, record, outcome, part, bytes)]).await?;
-        count += 1;
-    }
-    Ok(count)
+    large.into_iter().flat_map(|(outcome, body)| {
+        large::pieces_of_body(body).map(move |(part, bytes)| (outcome, part, bytes))
+    })
 }
 
-fn insert_piece(
-    tables: &Tables,
-    record: &Record,
-    outcome: &Outcome,
-    part: u32,
-    bytes: &[u8],
-) -> String {
+fn insert_piece(tables: &Tables, record: &Record, (outcome, part, bytes): Piece<'_>) -> String {
     format!(
         "INSERT INTO {} (`key_id`, `fence`, `outcome`, `part`, `bytes`) \
          VALUES ({}, {}, {}, {part}, {})",
@@ -100,7 +97,7 @@ fn insert_piece(
     )
 }
 
-fn insert(tables: &Tables, record: &Record, pieces: u32) -> String {
+fn insert(tables: &Tables, record: &Record, pieces: usize) -> String {
     let (at, sent) = match &record.state {
         State::Running { until, sent } => (until, *sent),
         State::Done { at, .. } => (at, Sent::Yes),
@@ -131,7 +128,7 @@ fn insert(tables: &Tables, record: &Record, pieces: u32) -> String {
     out
 }
 
-fn push_answer(out: &mut String, record: &Record, pieces: u32) {
+fn push_answer(out: &mut String, record: &Record, pieces: usize) {
     let (State::Done { expires, forget, outcome, answer, .. }, Some(seal)) =
         (&record.state, Seal::expected_of_answer(record))
     else {
