@@ -188,7 +188,7 @@ impl Batches {
 }
 
 /// Rows by the key id that they begin with.
-fn by_id(rows: &[Row]) -> HashMap<&[u8], &Row> {
+pub(super) fn by_id(rows: &[Row]) -> HashMap<&[u8], &Row> {
     rows.iter().filter_map(|row| Some((row::get(row, 0).ok()?, row))).collect()
 }
 

@@ -56,10 +56,9 @@ impl PostgresStore {
     }
 
     async fn look(&self, claim: &Claim) -> Result<Look, StoreError> {
-        let ids: Vec<&[u8]> = vec![claim.id.as_bytes()];
-        let rows = self.readers.ask(Effect::Harmless, &self.sql.found, &[&ids]).await?;
-        let Some(row) = rows.first() else { return Ok(Look::Undecided) };
-        let Found { found, now } = row::read(row)?;
+        let Some(Found { found, now }) = self.looks.look(claim.id).await? else {
+            return Ok(Look::Undecided);
+        };
         match decide(Some(&found.record), claim, now) {
             Decision::Refuse(refusal) => match self.refuse(claim, found, (refusal, now)).await? {
                 Some(claimed) => Ok(Look::Refused(claimed)),

@@ -28,6 +28,7 @@ mod erase;
 mod error;
 mod health;
 mod life;
+mod look;
 mod op;
 mod options;
 mod pool;
@@ -61,6 +62,7 @@ use self::batch::{Batches, LeaseColumns, micros};
 use self::connect::Dialler;
 use self::error::ambiguous;
 use self::life::Guard;
+use self::look::Looks;
 use self::op::{Op, Reply};
 use self::pool::{Effect, Pool};
 use self::row::Found;
@@ -75,7 +77,9 @@ pub struct PostgresStore {
     schema: String,
     sql: Arc<Sql>,
     group: Group<Op>,
-    /// For replays and reads.
+    /// For replays.
+    looks: Looks,
+    /// For reads that come alone: large bodies, lists.
     readers: Pool,
     /// For writes that come alone: takeovers, purges, erasures.
     singles: Arc<Pool>,
@@ -134,11 +138,14 @@ impl PostgresStore {
             run: options.call_timeout,
         };
         let (readers, renewals) = (pool(options.readers), pool(1));
+        // Reads are refused, held up and given up like writes, but on connections of their own.
+        let looks = Looks::start(&dialler, &sql, Limits { writers: options.readers, ..limits });
         let batches = Batches { dialler, sql: Arc::clone(&sql), herald };
         let store = Self {
             schema: options.schema,
             sql,
             group: Group::start(&Arc::new(batches), limits),
+            looks,
             readers,
             singles,
             renewals,

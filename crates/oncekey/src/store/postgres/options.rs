@@ -81,7 +81,7 @@ impl PostgresOptions {
         self
     }
 
-    /// How many connections serve replays and reads.
+    /// How many connections serve replays; as many more serve other reads.
     pub fn readers(mut self, connections: usize) -> Self {
         self.readers = connections;
         self
