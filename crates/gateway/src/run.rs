@@ -6,7 +6,7 @@ use crate::args::RunArgs;
 use crate::config::{Config, LogFormat, Options};
 use crate::exit::{self, Exit};
 use crate::serve::{Origin, Running};
-use crate::telemetry::logs::{self, Format, Logs};
+use crate::telemetry::logs::{self, Flush, Format, Logs};
 use crate::telemetry::prometheus::{self, Prometheus};
 
 /// Runs the gateway until it is told to stop.
@@ -14,7 +14,7 @@ pub(crate) async fn run(args: RunArgs) -> Result<(), Exit> {
     let RunArgs { config: file, to, listen, admin, store, mode } = args;
     let origin = Origin { file, options: Options { upstream: to, listen, admin, store, mode } };
     let config = origin.load()?;
-    install_logs(&config)?;
+    let _flush = install_logs(&config)?;
     config.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
     let metrics = install_metrics(&config)?;
     let mut signals = Signals::listen()?;
@@ -44,7 +44,7 @@ async fn reload(running: &Running) {
     }
 }
 
-fn install_logs(config: &Config) -> Result<(), Exit> {
+fn install_logs(config: &Config) -> Result<Flush, Exit> {
     let format = match config.telemetry.format {
         LogFormat::Auto => Format::Auto,
         LogFormat::Json => Format::Json,

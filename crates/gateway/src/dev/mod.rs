@@ -25,7 +25,7 @@ use crate::config::{Config, Options};
 use crate::exit::{self, Exit};
 use crate::run::install_metrics;
 use crate::serve::{Origin, Running};
-use crate::telemetry::logs::{self, Format, Logs};
+use crate::telemetry::logs::{self, Flush, Format, Logs};
 
 /// The tail shows duplicates already; the log would only say them again. And keys that people type
 /// to try something are weak, the ones that we print for them included.
@@ -74,7 +74,7 @@ async fn serve(args: DevArgs, folder: &Path, end: &mut End) -> Result<(), Exit> 
     // Nobody sends clients here who would have to look away first.
     config.server.drain.delay = Duration::ZERO;
     config.server.drain.timeout = PATIENCE;
-    install_logs(&config)?;
+    let _flush = install_logs(&config)?;
     let metrics = install_metrics(&config)?;
     let mode = config.routes.first().map_or("optional", |route| route.mode.label());
     let running = Running::start(config, origin, metrics).await?;
@@ -143,7 +143,7 @@ fn store(folder: &Path) -> Result<String, Exit> {
     Ok(format!("sqlite://{path}"))
 }
 
-fn install_logs(config: &Config) -> Result<(), Exit> {
+fn install_logs(config: &Config) -> Result<Flush, Exit> {
     let instance = config.server.listen.to_string();
     let logs = Logs { format: Format::Pretty, filter: LOG.to_owned(), instance };
     logs::install(&logs)

@@ -4,13 +4,15 @@
 //! is flat: what is known about the request stands beside what happened, under the names of
 //! `docs/reference/logs.md`, so that a query needs no knowledge of our spans.
 
+use std::borrow::Cow;
 use std::fmt;
-use std::io::{self, Write};
+use std::io::Write;
+use std::ops::Range;
 
 use oncekey::clock::SystemClock;
 use oncekey::core::Clock as _;
 use oncekey::problem::moment::rfc3339_millis;
-use serde_json::Value;
+use serde::Serialize;
 use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Subscriber};
@@ -33,9 +35,16 @@ const MAX_TEXT: usize = 2_048;
 /// The layer's span says `idempotency.route`; a line is about nothing else, so it says `route`.
 const PREFIX: &str = "idempotency.";
 
-/// What a span brought, in the order in which it came.
+/// What tracing calls the words of an event.
+const MESSAGE: &str = "message";
+
+/// What a span or an event brought, in the order in which it came. Values are JSON already: a
+/// protected request has a span of ten fields and a line that repeats them.
 #[derive(Default)]
-struct Fields(Vec<(String, Value)>);
+struct Fields {
+    known: Vec<(&'static str, Range<usize>)>,
+    text: Vec<u8>,
+}
 
 impl<O> JsonLines<O> {
     pub(super) fn new(instance: &str, open: O) -> Self {
@@ -64,114 +73,147 @@ where
     }
 
     fn on_event(&self, event: &Event<'_>, context: Context<'_, S>) {
-        let mut fields = Fields::default();
-        for span in context.event_scope(event).into_iter().flat_map(|scope| scope.from_root()) {
+        let mut own = Fields::default();
+        event.record(&mut own);
+        let metadata = event.metadata();
+        let mut line = Vec::with_capacity(512);
+        // Put together here and not by `serde_json`, whose map would sort the members: people read
+        // `ts` and `msg` first.
+        line.extend_from_slice(b"{\"ts\":");
+        push_json(&mut line, &rfc3339_millis(SystemClock.now()));
+        push_member(&mut line, "level", &metadata.level().as_str().to_ascii_lowercase());
+        push_name(&mut line, "msg");
+        push_message(&mut line, own.get(MESSAGE));
+        push_member(&mut line, "instance", &self.instance);
+        push_member(&mut line, "target", metadata.target());
+        let mut said = Vec::new();
+        own.push_into(&mut line, &mut said);
+        // The event knows better than the spans around it, and the inner span than the outer.
+        for span in context.event_scope(event).into_iter().flatten() {
             if let Some(known) = span.extensions().get::<Fields>() {
-                for (name, value) in &known.0 {
-                    fields.set(name, value.clone());
-                }
+                known.push_into(&mut line, &mut said);
             }
         }
-        // The event knows better than the spans around it.
-        event.record(&mut fields);
-        let metadata = event.metadata();
-        let about = [
-            ("ts", rfc3339_millis(SystemClock.now())),
-            ("level", metadata.level().as_str().to_ascii_lowercase()),
-            ("msg", fields.take_message()),
-            ("instance", self.instance.clone()),
-            ("target", metadata.target().to_owned()),
-        ];
-        let about = about.map(|(name, text)| (name.to_owned(), Value::String(text)));
+        line.extend_from_slice(b"}\n");
         // Nobody reads a log that cannot be written.
-        drop(write_line((self.open)(), about.into_iter().chain(fields.0)));
+        drop((self.open)().write_all(&line));
     }
-}
-
-/// Writes members in their order. `serde_json`'s own map would sort them, and people read `ts` and
-/// `msg` first.
-fn write_line(
-    mut out: impl Write,
-    members: impl Iterator<Item = (String, Value)>,
-) -> io::Result<()> {
-    let mut line = Vec::with_capacity(512);
-    let mut before = b'{';
-    for (name, value) in members {
-        line.push(before);
-        serde_json::to_writer(&mut line, &name)?;
-        line.push(b':');
-        serde_json::to_writer(&mut line, &value)?;
-        before = b',';
-    }
-    line.extend_from_slice(b"}\n");
-    out.write_all(&line)
 }
 
 impl Fields {
-    fn set(&mut self, name: &str, value: Value) {
-        match self.0.iter_mut().find(|(known, _)| known == name) {
-            Some((_, known)) => *known = value,
-            None => self.0.push((name.to_owned(), value)),
+    fn set(&mut self, field: &Field, value: &(impl Serialize + ?Sized)) {
+        let name = name_of(field);
+        let start = self.text.len();
+        push_json(&mut self.text, value);
+        let place = start..self.text.len();
+        match self.known.iter_mut().find(|(known, _)| *known == name) {
+            Some((_, known)) => *known = place,
+            None => self.known.push((name, place)),
         }
     }
 
-    fn take_message(&mut self) -> String {
-        let at = self.0.iter().position(|(name, _)| name == "message");
-        match at.map(|at| self.0.remove(at).1) {
-            Some(Value::String(text)) => text,
-            Some(other) => other.to_string(),
-            None => String::new(),
-        }
+    fn get(&self, name: &str) -> Option<&[u8]> {
+        let known = self.known.iter().find(|(known, _)| *known == name);
+        known.map(|(_, place)| &self.text[place.clone()])
     }
 
-    fn record(&mut self, field: &Field, value: impl Into<Value>) {
-        let name = field.name();
-        // Nothing that a program logs may pass for what we say about the line itself.
-        let name = match name.strip_prefix(PREFIX).unwrap_or(name) {
-            own @ ("ts" | "level" | "msg" | "instance" | "target") => &format!("field.{own}"),
-            name => name,
-        };
-        self.set(name, value.into());
+    /// Appends what was not said yet.
+    fn push_into(&self, line: &mut Vec<u8>, said: &mut Vec<&'static str>) {
+        for (name, place) in &self.known {
+            if *name != MESSAGE && !said.contains(name) {
+                said.push(name);
+                push_name(line, name);
+                line.extend_from_slice(&self.text[place.clone()]);
+            }
+        }
     }
 }
 
 impl Visit for Fields {
     fn record_f64(&mut self, field: &Field, value: f64) {
-        self.record(field, value);
+        self.set(field, &value);
     }
 
     fn record_i64(&mut self, field: &Field, value: i64) {
-        self.record(field, value);
+        self.set(field, &value);
     }
 
     fn record_u64(&mut self, field: &Field, value: u64) {
-        self.record(field, value);
+        self.set(field, &value);
     }
 
     fn record_bool(&mut self, field: &Field, value: bool) {
-        self.record(field, value);
+        self.set(field, &value);
     }
 
     fn record_str(&mut self, field: &Field, value: &str) {
-        self.record(field, bounded(value));
+        self.set(field, &*bounded(value));
     }
 
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        self.record(field, bounded(&format!("{value:?}")));
+        self.set(field, &*bounded(&format!("{value:?}")));
     }
 }
 
-fn bounded(text: &str) -> String {
+/// Nothing that a program logs may pass for what we say about the line itself.
+fn name_of(field: &Field) -> &'static str {
+    let name = field.name();
+    match name.strip_prefix(PREFIX).unwrap_or(name) {
+        "ts" => "field.ts",
+        "level" => "field.level",
+        "msg" => "field.msg",
+        "instance" => "field.instance",
+        "target" => "field.target",
+        name => name,
+    }
+}
+
+fn push_member(line: &mut Vec<u8>, name: &str, text: &str) {
+    push_name(line, name);
+    push_json(line, text);
+}
+
+fn push_name(line: &mut Vec<u8>, name: &str) {
+    line.push(b',');
+    push_json(line, name);
+    line.push(b':');
+}
+
+/// The words of an event are a text, whatever was given for them.
+fn push_message(line: &mut Vec<u8>, message: Option<&[u8]>) {
+    match message {
+        Some(text @ [b'"', ..]) => line.extend_from_slice(text),
+        Some(other) => {
+            line.push(b'"');
+            line.extend_from_slice(other);
+            line.push(b'"');
+        }
+        None => line.extend_from_slice(b"\"\""),
+    }
+}
+
+fn push_json(out: &mut Vec<u8>, value: &(impl Serialize + ?Sized)) {
+    // Texts and numbers are always JSON, and a vector takes everything.
+    serde_json::to_writer(out, value).expect("a text or a number is JSON");
+}
+
+fn bounded(text: &str) -> Cow<'_, str> {
+    // No character is shorter than a byte.
+    if text.len() <= MAX_TEXT {
+        return Cow::Borrowed(text);
+    }
     match text.char_indices().nth(MAX_TEXT) {
-        Some((at, _)) => format!("{}…", &text[..at]),
-        None => text.to_owned(),
+        Some((at, _)) => Cow::Owned(format!("{}…", &text[..at])),
+        None => Cow::Borrowed(text),
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::io;
     use std::sync::{Arc, Mutex};
 
+    use serde_json::Value;
     use tracing_subscriber::layer::SubscriberExt as _;
 
     use super::*;
@@ -234,6 +276,31 @@ mod tests {
         assert_eq!(line["http.request.method"], "POST");
         assert_eq!(line["duration_ms"], 1.5);
         assert_eq!(line["replayed"], true);
+    }
+
+    #[test]
+    fn an_event_knows_better_than_its_span_and_says_everything_once() {
+        let line = logged(|| {
+            let outer = tracing::info_span!("outer", a = 1, b = 1, c = 1);
+            let inner = outer.in_scope(|| tracing::info_span!("inner", b = 2, c = 2));
+            inner.in_scope(|| tracing::info!(c = 3, "x"));
+        });
+        for name in ["a", "b", "c"] {
+            assert_eq!(line.matches(&format!("\"{name}\":")).count(), 1, "{line}");
+        }
+        let line = read(&line);
+        assert_eq!((&line["a"], &line["b"], &line["c"]), (&1.into(), &2.into(), &3.into()));
+    }
+
+    #[test]
+    fn a_field_that_is_recorded_again_has_its_last_value() {
+        let line = logged(|| {
+            let span = tracing::info_span!("s", outcome = "first");
+            span.record("outcome", "second");
+            span.in_scope(|| tracing::info!("x"));
+        });
+        assert_eq!(read(&line)["outcome"], "second");
+        assert_eq!(line.matches("outcome").count(), 1, "{line}");
     }
 
     /// A line break or a quote in a text cannot forge a second line or another member.

@@ -4,11 +4,13 @@ use std::fmt;
 use std::io::{self, IsTerminal as _};
 use std::str::FromStr;
 
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::{SubscriberInitExt as _, TryInitError};
 
 use super::json::JsonLines;
+pub(crate) use super::sink::Flush;
+use super::sink::Sink;
 
 /// How the log looks, and how much of it there is.
 #[derive(Clone, Debug)]
@@ -40,6 +42,9 @@ pub(crate) enum LogsError {
         "`{0}` is not a log level: write off, error, warn, info, debug, trace, or directives as in info,oncekey=debug"
     )]
     Filter(String),
+    /// The system gives no thread.
+    #[error("no thread for the log")]
+    Thread(#[from] io::Error),
     /// Somebody was here before.
     #[error("a log is installed already")]
     Installed(#[from] TryInitError),
@@ -53,15 +58,19 @@ enum Colour {
 }
 
 /// Installs the log for the whole process. Lines go to standard error: standard output belongs to
-/// what a command was asked for.
-pub(crate) fn install(logs: &Logs) -> Result<(), LogsError> {
-    let filter = EnvFilter::try_new(&logs.filter);
+/// what a command was asked for. They are written when what this returns is dropped, at the latest.
+pub(crate) fn install(logs: &Logs) -> Result<Flush, LogsError> {
+    // Plain targets: filters by the values of spans would be looked at for every request.
+    let filter: Result<Targets, _> = logs.filter.parse();
     let filter = filter.map_err(|_| LogsError::Filter(logs.filter.clone()))?;
     let terminal = io::stderr().is_terminal();
+    let sink = Sink::start(io::stderr())?;
+    let flush = sink.flush_at_end();
+    let open = move || sink.clone();
     let registry = tracing_subscriber::registry().with(filter);
     match logs.format.resolved(terminal) {
         Format::Auto | Format::Json => {
-            registry.with(JsonLines::new(&logs.instance, io::stderr)).try_init()?;
+            registry.with(JsonLines::new(&logs.instance, open)).try_init()?;
         }
         Format::Pretty => {
             let colour = Colour::wanted(terminal, std::env::var_os("NO_COLOR").as_deref());
@@ -69,11 +78,11 @@ pub(crate) fn install(logs: &Logs) -> Result<(), LogsError> {
                 .compact()
                 .with_target(false)
                 .with_ansi(colour == Colour::On)
-                .with_writer(io::stderr);
+                .with_writer(open);
             registry.with(pretty).try_init()?;
         }
     }
-    Ok(())
+    Ok(flush)
 }
 
 impl Format {

@@ -7,3 +7,4 @@ mod json;
 pub(crate) mod logs;
 mod metrics;
 pub(crate) mod prometheus;
+mod sink;
