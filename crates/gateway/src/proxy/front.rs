@@ -9,7 +9,6 @@ use http::header::{CACHE_CONTROL, CONNECTION, CONTENT_TYPE};
 use http::request::Parts;
 use http::{HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::{Either, Full};
-use hyper::body::Incoming;
 use oncekey::engine::Engine;
 use oncekey::layer::{Outcome, RequestBody, ResponseBody};
 use tower_service::Service as _;
@@ -18,6 +17,7 @@ use super::cors::allow;
 use super::exchange::{Answered, Exchange};
 use super::forward::Reply;
 use super::headers::{Switch, say_forwarded, strip_hops};
+use super::paced::Paced;
 use super::watched::Watched;
 use crate::admin::Events;
 use crate::observe::Observer;
@@ -59,7 +59,7 @@ impl Front {
     pub(crate) async fn answer(
         self: Arc<Self>,
         peer: Peer,
-        request: Request<Incoming>,
+        request: Request<Paced>,
     ) -> Response<Told> {
         if request.method() == Method::CONNECT {
             return plain(StatusCode::METHOD_NOT_ALLOWED, Bytes::new());
@@ -106,7 +106,7 @@ impl Front {
     fn watch(
         self: &Arc<Self>,
         mut head: Parts,
-        body: Incoming,
+        body: Paced,
         assigned: Option<Assigned>,
     ) -> (Request<RequestBody<Overheard>>, Option<Exchange>) {
         let observed = assigned.as_ref().filter(|at| at.treatment == Treatment::Observe);

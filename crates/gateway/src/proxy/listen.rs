@@ -144,7 +144,11 @@ impl Client {
             }
             (Self::Tcp(stream, address), Some(config)) => {
                 let handshake = TlsAcceptor::from(config).accept(stream);
-                let Ok(Ok(stream)) = timeout(deadlines.head, handshake).await else { return };
+                let stream = match timeout(deadlines.head, handshake).await {
+                    Ok(Ok(stream)) => stream,
+                    Ok(Err(error)) => return without_tls(&error),
+                    Err(_) => return,
+                };
                 let dialect = match stream.get_ref().1.alpn_protocol() {
                     Some(b"h2") => Dialect::Http2,
                     Some(_) | None => Dialect::Http1,
@@ -155,6 +159,13 @@ impl Client {
             }
         }
     }
+}
+
+/// Somebody could not agree with us: its certificate is not known here, ours is not believed there,
+/// or it speaks something else. Whoever looks after clients wants to know which.
+fn without_tls(error: &io::Error) {
+    metrics::counter!("oncekey_requests_refused_total", "reason" => "tls").increment(1);
+    tracing::info!(%error, reason = "tls", "a client was stopped");
 }
 
 /// Looks at the first bytes and leaves them where they are. Clients that speak HTTP/2 without having

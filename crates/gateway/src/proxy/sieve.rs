@@ -25,6 +25,9 @@ mod violation;
 
 use self::chunks::Chunks;
 use self::head::{After, Body, Head};
+pub(super) use self::authority::is_authority;
+pub(super) use self::names::is_protected;
+pub(super) use self::request::check_path;
 pub(super) use self::violation::Violation;
 
 /// Follows the messages of one connection, from the client to us.
