@@ -106,6 +106,34 @@ pub(crate) static URL: Form = Form {
     },
 };
 
+pub(crate) static ORIGIN: Form = Form {
+    what: "an origin such as \"https://shop.example.com\", or \"*\"",
+    pattern: Some("^(\\*|[a-z][a-z0-9+.-]*://[^/]+)$"),
+    check: |text| {
+        let origin = text.split_once("://");
+        let plain = |host: &str| {
+            !host.is_empty()
+                && host.bytes().all(|byte| byte.is_ascii_graphic() && !b"/?#@*\"\\".contains(&byte))
+                && !host.bytes().any(|byte| byte.is_ascii_uppercase())
+        };
+        let scheme = |scheme: &str| {
+            scheme.starts_with(|first: char| first.is_ascii_lowercase())
+                && scheme.bytes().all(|byte| {
+                    byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"+.-".contains(&byte)
+                })
+        };
+        match origin {
+            _ if text == "*" => Ok(()),
+            Some((first, host)) if scheme(first) && plain(host) => Ok(()),
+            // As browsers write it, because it is compared byte by byte.
+            _ => complain(&format!(
+                "`{text}` is not an origin: scheme, host and port as browsers send them, in lower \
+                 case and without a slash behind"
+            )),
+        }
+    },
+};
+
 pub(crate) static STATUS_PATH: Form = Form {
     what: "a path such as \"/.idempotency/keys/\"",
     pattern: Some("^/.*/$"),

@@ -46,7 +46,7 @@ pub(crate) use self::env::{Env, Options};
 pub(crate) use self::problem::{ConfigProblem, Severity};
 pub(crate) use self::secret::read_secret;
 pub(crate) use self::sections::{
-    ErrorFormat, Errors, HostHeader, Jwt, JwtKeys, Listen, LogFormat, LogKeys, ServerTls,
+    CorsSection, ErrorFormat, Errors, HostHeader, Jwt, JwtKeys, Listen, LogFormat, LogKeys, ServerTls,
     StoreSection,
 };
 
@@ -65,8 +65,7 @@ pub(crate) struct Config {
     pub(crate) admin: Admin,
     pub(crate) store: StoreSection,
     pub(crate) errors: Errors,
-    /// `cors.amend`
-    pub(crate) cors_amend: bool,
+    pub(crate) cors: CorsSection,
     /// `status.path`
     pub(crate) status_path: Option<String>,
     /// `well_known.enabled`
@@ -172,7 +171,7 @@ impl Config {
             admin: reader.admin(),
             store: reader.store(),
             errors: reader.errors(),
-            cors_amend: values.globals.flag("cors.amend"),
+            cors: reader.cors(),
             status_path: reader.owned("status.path"),
             well_known: values.globals.flag("well_known.enabled"),
             telemetry: reader.telemetry(),

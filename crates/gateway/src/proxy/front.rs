@@ -13,7 +13,7 @@ use oncekey::engine::Engine;
 use oncekey::layer::{Outcome, RequestBody, ResponseBody};
 use tower_service::Service as _;
 
-use super::cors::allow;
+use super::cors::{Author, allow};
 use super::exchange::{Answered, Exchange};
 use super::forward::Reply;
 use super::headers::{Switch, say_forwarded, strip_hops};
@@ -65,8 +65,11 @@ impl Front {
             return plain(StatusCode::METHOD_NOT_ALLOWED, Bytes::new());
         }
         let plan = self.plan.load_full();
+        let origin = plan.cors.origin(request.headers());
         if let Some(document) = plan.policy_document(&request) {
-            return told(document);
+            let mut response = told(document);
+            plan.cors.open(response.headers_mut(), origin.as_ref());
+            return response;
         }
         let (mut head, body) = request.into_parts();
         let switch = Switch::of(&head.headers);
@@ -84,6 +87,7 @@ impl Front {
         };
         let assigned = route.map(|route| Assigned::new(route, &head));
         let preflight = plan.cors.preflight(&plan.routes, &head);
+        let is_status = plan.is_status(&head);
         let method = head.method.clone();
         let is_protected = assigned.as_ref().is_some_and(|at| at.treatment == Treatment::Protect);
         let (request, exchange) = self.watch(head, body, assigned);
@@ -96,7 +100,9 @@ impl Front {
         if response.status().is_success() && !preflight.is_empty() {
             allow(response.headers_mut(), &preflight);
         }
-        if is_protected {
+        if is_status || Author::of(response.extensions()) == Author::Gateway {
+            plan.cors.open(response.headers_mut(), origin.as_ref());
+        } else if is_protected {
             plan.cors.expose(response.headers_mut());
         }
         delivered(response, exchange)
@@ -148,6 +154,13 @@ impl Plan {
         let read = matches!(*request.method(), Method::GET | Method::HEAD);
         let document = self.well_known.as_ref()?;
         (read && request.uri().path() == well_known::PATH).then(|| document.clone())
+    }
+
+    /// Whether somebody asks what became of a key, which the layer answers.
+    fn is_status(&self, head: &Parts) -> bool {
+        let read = matches!(head.method, Method::GET | Method::HEAD);
+        let path = self.status_path.as_deref();
+        read && path.is_some_and(|path| head.uri.path().starts_with(path))
     }
 }
 

@@ -244,7 +244,7 @@ mod tests {
             ("http://api/a", &[("host", "other")], Violation::HostDiffers),
             ("http://api/a", &[("host", "api"), ("host", "api")], Violation::HostRepeated),
             ("http://u@api/a", &[], Violation::Host),
-            ("http://api/a<b", &[], Violation::TargetByte),
+            ("http://api/a\"b", &[], Violation::TargetByte),
             ("http://api/a", &[("idempotency_key", "k")], Violation::Twin),
             ("http://api/a", &[("expect", "a miracle")], Violation::Expectation),
             ("http://api/", &[("a", ""), ("b", ""), ("c", ""), ("d", "")], Violation::TooManyFields),

@@ -17,6 +17,7 @@ pub(super) fn find(config: &Config, flat: &Flat) -> Vec<ConfigProblem> {
         half_a_certificate,
         half_a_template,
         half_a_jwt,
+        half_of_cors,
         password_in_a_file,
     ];
     checks.iter().filter_map(|check| check(config, flat)).collect()
@@ -121,6 +122,24 @@ fn half_a_jwt(_: &Config, flat: &Flat) -> Option<ConfigProblem> {
         (true, true, false) | (true, false, true) | (false, false, false) => return None,
     };
     Some(contradiction(flat, path, message))
+}
+
+fn half_of_cors(config: &Config, flat: &Flat) -> Option<ConfigProblem> {
+    let cors = &config.cors;
+    if cors.credentials && cors.origins.iter().any(|origin| origin == "*") {
+        let message = "browsers refuse `*` for pages that send cookies along: name the origins";
+        return Some(contradiction(flat, "cors.credentials", message));
+    }
+    let alone = if cors.credentials {
+        "cors.credentials"
+    } else if !cors.expose.is_empty() {
+        "cors.expose"
+    } else {
+        return None;
+    };
+    cors.origins.is_empty().then(|| {
+        contradiction(flat, alone, "it means nothing without `origins`: say whose pages may read")
+    })
 }
 
 fn password_in_a_file(_: &Config, flat: &Flat) -> Option<ConfigProblem> {
