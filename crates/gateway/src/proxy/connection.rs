@@ -31,7 +31,7 @@ pub(super) enum Dialect {
 }
 
 /// How long and how much a client may do.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Deadlines {
     /// From the first byte of a head to its last; also from a connection to its first request.
     pub(crate) head: Duration,

@@ -42,8 +42,9 @@ pub(crate) enum Speaks {
 /// Why a text is no target.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum TargetError {
-    #[error("`{0}` is not an address; write http://127.0.0.1:3000 or unix:/run/app.sock")]
-    Syntax(String),
+    /// Without the text: a password may stand in it.
+    #[error("this is not an address; write http://127.0.0.1:3000 or unix:/run/app.sock")]
+    Syntax,
     #[error("`{0}` is not a scheme for upstreams; use http, https, h2c or unix")]
     Scheme(String),
     #[error(
@@ -58,17 +59,17 @@ impl FromStr for Target {
     fn from_str(text: &str) -> Result<Self, TargetError> {
         if let Some(path) = text.strip_prefix("unix:") {
             let path = path.strip_prefix("//").unwrap_or(path);
-            if !path.starts_with('/') {
-                return Err(TargetError::Syntax(text.to_owned()));
+            if !path.starts_with('/') || path.len() == 1 {
+                return Err(TargetError::Syntax);
             }
             let place = Place::Unix(PathBuf::from(path));
             return Ok(Self { place, tls: Tls::Plain, speaks: Speaks::Http1 });
         }
         let whole =
             if text.starts_with(':') { format!("http://127.0.0.1{text}") } else { text.to_owned() };
-        let uri = Uri::from_str(&whole).map_err(|_| TargetError::Syntax(text.to_owned()))?;
+        let uri = Uri::from_str(&whole).map_err(|_| TargetError::Syntax)?;
         let (Some(scheme), Some(authority)) = (uri.scheme(), uri.authority()) else {
-            return Err(TargetError::Syntax(text.to_owned()));
+            return Err(TargetError::Syntax);
         };
         let (tls, speaks) = match scheme.as_str() {
             "http" => (Tls::Plain, Speaks::Http1),
@@ -86,7 +87,7 @@ impl FromStr for Target {
         // Without the brackets that an IPv6 address has in a URL.
         let host = authority.host().trim_start_matches('[').trim_end_matches(']').to_owned();
         if host.is_empty() || port == 0 {
-            return Err(TargetError::Syntax(text.to_owned()));
+            return Err(TargetError::Syntax);
         }
         Ok(Self { place: Place::Tcp { host, port }, tls, speaks })
     }
@@ -146,9 +147,12 @@ mod tests {
             ("http://host/v1", "only scheme, host and port"),
             ("http://me:secret@host", "only scheme, host and port"),
             ("unix:app.sock", "not an address"),
+            ("unix:/", "not an address"),
+            ("me:secret@host", "not an address"),
         ] {
             let error = text.parse::<Target>().unwrap_err().to_string();
             assert!(error.contains(advice), "{text}: {error}");
+            assert!(!error.contains("secret"), "{error}");
         }
     }
 }

@@ -88,12 +88,18 @@ impl Home {
 
     /// Starts the gateway with these options.
     pub(crate) fn run_with(&self, options: &[&str]) -> Gateway {
+        self.run_in(options, &[])
+    }
+
+    /// The same, with further variables.
+    pub(crate) fn run_in(&self, options: &[&str], variables: &[(&str, &str)]) -> Gateway {
         let own = || format!("sqlite://{}", self.path().join("keys.db").display());
         let mut command = Command::new(env!("CARGO_BIN_EXE_oncekey"));
         command
             .arg("run")
             .args(options)
-            .env("ONCEKEY_STORE", self.store.clone().unwrap_or_else(own));
+            .env("ONCEKEY_STORE", self.store.clone().unwrap_or_else(own))
+            .envs(variables.iter().copied());
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("the program starts");
         let log = Arc::new(Mutex::new(String::new()));

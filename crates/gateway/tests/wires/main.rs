@@ -11,5 +11,7 @@ mod common;
 mod patience;
 mod refused;
 mod resets;
+mod rotation;
+mod systemd;
 mod upstream;
 mod upstreams;
