@@ -49,7 +49,12 @@ impl Sdk {
     }
 
     /// The Python, made if it is ours and not there yet. Nothing if the test is left out.
-    pub(crate) fn prepare(&self, tools: &Tools, screen: Screen, stop: &Stop) -> Result<Option<String>> {
+    pub(crate) fn prepare(
+        &self,
+        tools: &Tools,
+        screen: Screen,
+        stop: &Stop,
+    ) -> Result<Option<String>> {
         match self {
             Self::Ours => {
                 let folder = crate::root().join("target").join(format!("stripe-{VERSION}"));
@@ -58,7 +63,8 @@ impl Sdk {
             }
             Self::Theirs(python) => Ok(Some(python.clone())),
             Self::LeftOut => {
-                screen.say(&format!("{VARIABLE}=none: the test with the SDK of Stripe is left out"));
+                screen
+                    .say(&format!("{VARIABLE}=none: the test with the SDK of Stripe is left out"));
                 Ok(None)
             }
         }

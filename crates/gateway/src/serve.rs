@@ -232,7 +232,9 @@ impl Gate {
             .map(|what| format!("{what} has changed and holds only after a restart"))
             .collect();
         said.extend(old.rescoped(new).into_iter().map(|route| {
-            format!("the keys of {route} belong to others now: a retry across this change runs again")
+            format!(
+                "the keys of {route} belong to others now: a retry across this change runs again"
+            )
         }));
         let before = self.terms.load();
         said.extend(match (&before.tls, &terms.tls) {

@@ -19,8 +19,8 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use super::front::{Front, Peer, Told, refuse};
 use super::paced::Paced;
 use super::sieve::Limits;
-use super::strict::{End, Executed, Pace, Strict, Verdict, document};
 use super::streams;
+use super::strict::{End, Executed, Pace, Strict, Verdict, document};
 use crate::stop::Stop;
 
 /// Which HTTP a client speaks.

@@ -89,8 +89,7 @@ impl Cors {
         let names = names.collect::<Vec<_>>().join(", ");
         let ours = || HeaderValue::from_static(EXPOSED_HEADERS);
         let expose = HeaderValue::try_from(names).unwrap_or_else(|_| ours());
-        let credentials =
-            if section.credentials { Credentials::Sent } else { Credentials::Not };
+        let credentials = if section.credentials { Credentials::Sent } else { Credentials::Not };
         Self { amend, readers: Some(Readers { origins, credentials, expose }) }
     }
 
@@ -218,7 +217,8 @@ mod tests {
     fn our_headers_are_shown_where_the_answer_is() {
         const EXPOSE: &str = "access-control-expose-headers";
         let mut map = headers(&[("access-control-allow-origin", "*")]);
-        let (leave, amend) = (CorsSection::default(), CorsSection { amend: true, ..Default::default() });
+        let (leave, amend) =
+            (CorsSection::default(), CorsSection { amend: true, ..Default::default() });
         Cors::new(&leave).expose(&mut map);
         assert!(!map.contains_key(EXPOSE));
         Cors::new(&amend).expose(&mut map);

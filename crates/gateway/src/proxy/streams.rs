@@ -247,7 +247,11 @@ mod tests {
             ("http://api/a\"b", &[], Violation::TargetByte),
             ("http://api/a", &[("idempotency_key", "k")], Violation::Twin),
             ("http://api/a", &[("expect", "a miracle")], Violation::Expectation),
-            ("http://api/", &[("a", ""), ("b", ""), ("c", ""), ("d", "")], Violation::TooManyFields),
+            (
+                "http://api/",
+                &[("a", ""), ("b", ""), ("c", ""), ("d", "")],
+                Violation::TooManyFields,
+            ),
         ] {
             assert_eq!(checked(uri, lines), Err(expected), "{uri} {lines:?}");
         }

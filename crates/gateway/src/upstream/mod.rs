@@ -189,7 +189,11 @@ impl Inner {
         Err(closed())
     }
 
-    async fn share(&self, way: Way, request: Request<Outgoing>) -> Result<Response<Answer>, Missed> {
+    async fn share(
+        &self,
+        way: Way,
+        request: Request<Outgoing>,
+    ) -> Result<Response<Answer>, Missed> {
         let exchange = way.exchange(request, self.dialler.target.tls);
         match timeout(self.patience.answer, exchange).await {
             Ok(answered) => answered.map(|response| response.map(Answer::of_stream)),

@@ -56,15 +56,11 @@ impl Way {
                 Line::two(TcpStream::connect(gateway.address).await.unwrap()).await
             }
             Self::Tls | Self::TlsHttp2 => {
-                let both: &[&[u8]] = match self {
-                    Self::Tls => &[b"http/1.1"],
-                    _ => &[b"h2", b"http/1.1"],
-                };
-                Line::tls(gateway, crate::certificates::client(None, both)).await
+                let both: &[&[u8]] = &[b"h2", b"http/1.1"];
+                let offered = if self == Self::Tls { &both[1..] } else { both };
+                Line::tls(gateway, crate::certificates::client(None, offered)).await
             }
-            Self::Unix => {
-                Line::one(UnixStream::connect(home.join("in.sock")).await.unwrap()).await
-            }
+            Self::Unix => Line::one(UnixStream::connect(home.join("in.sock")).await.unwrap()).await,
         }
     }
 }

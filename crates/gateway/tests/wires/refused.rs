@@ -56,7 +56,8 @@ async fn a_client_that_cannot_be_believed_is_not_served() {
         gateway.says(why).await;
     }
     // Whoever does not speak TLS at all is told nothing and costs nothing.
-    let heard = crate::common::converse(gateway.address, b"GET / HTTP/1.1\r\nhost: a\r\n\r\n").await;
+    let heard =
+        crate::common::converse(gateway.address, b"GET / HTTP/1.1\r\nhost: a\r\n\r\n").await;
     assert!(!heard.starts_with(b"HTTP"), "{}", heard.escape_ascii());
     assert_eq!(upstream.runs().len(), 0);
     let config = certificates::client(Some("acme"), &[b"h2"]);

@@ -105,7 +105,11 @@ impl Frames {
                             write(&mut socket, RESET, 0, stream, &7_u32.to_be_bytes()).await?;
                         }
                         Manner::GoAwayBefore => return go_away(&mut socket, stream - 2).await,
-                        _ => {}
+                        Manner::Answer
+                        | Manner::GoAwayWith
+                        | Manner::ResetAfter
+                        | Manner::HalfAnswer
+                        | Manner::HangUp => {}
                     }
                 }
                 _ => {}
@@ -123,7 +127,7 @@ impl Frames {
                     }
                     Manner::GoAwayWith => return go_away(&mut socket, stream).await,
                     Manner::HangUp => return Ok(()),
-                    _ => {
+                    Manner::Answer | Manner::Refuse | Manner::GoAwayBefore => {
                         write(&mut socket, HEADERS, END_HEADERS, stream, OK).await?;
                         write(&mut socket, DATA, END, stream, b"done").await?;
                     }

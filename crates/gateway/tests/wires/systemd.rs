@@ -49,10 +49,10 @@ async fn systemd_is_told_what_happens() {
     let path = home.path().join("notify");
     let manager = Manager::new(UnixDatagram::bind(&path).unwrap());
     let config = home.config();
-    let mut gateway = home.run_in(&["-c", config.to_str().unwrap()], &[
-        ("NOTIFY_SOCKET", path.to_str().unwrap()),
-        ("WATCHDOG_USEC", "200000"),
-    ]);
+    let mut gateway = home.run_in(
+        &["-c", config.to_str().unwrap()],
+        &[("NOTIFY_SOCKET", path.to_str().unwrap()), ("WATCHDOG_USEC", "200000")],
+    );
     let ready = manager.next();
     assert!(ready.starts_with("READY=1\nSTATUS=serves 127.0.0.1:"), "{ready}");
     gateway.tell(Signal::HUP);
@@ -83,11 +83,14 @@ async fn a_socket_may_be_nameless_and_a_watchdog_for_somebody_else() {
     let address = SocketAddr::from_abstract_name(&name).unwrap();
     let manager = Manager::new(UnixDatagram::bind_addr(&address).unwrap());
     let config = home.config();
-    let gateway = home.run_in(&["-c", config.to_str().unwrap()], &[
-        ("NOTIFY_SOCKET", &format!("@{name}")),
-        ("WATCHDOG_USEC", "20000"),
-        ("WATCHDOG_PID", "1"),
-    ]);
+    let gateway = home.run_in(
+        &["-c", config.to_str().unwrap()],
+        &[
+            ("NOTIFY_SOCKET", &format!("@{name}")),
+            ("WATCHDOG_USEC", "20000"),
+            ("WATCHDOG_PID", "1"),
+        ],
+    );
     assert!(manager.any().starts_with("READY=1\n"));
     tokio::time::sleep(Duration::from_millis(200)).await;
     gateway.tell(Signal::HUP);

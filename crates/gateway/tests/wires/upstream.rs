@@ -141,9 +141,8 @@ async fn work(
 ) -> Result<Response<Full<Bytes>>, Infallible> {
     let (head, body) = request.into_parts();
     let Ok(body) = body.collect().await else { return Ok(Response::default()) };
-    let text = |name: &str| {
-        head.headers.get(name).map_or("", |value| value.to_str().unwrap()).to_owned()
-    };
+    let text =
+        |name: &str| head.headers.get(name).map_or("", |value| value.to_str().unwrap()).to_owned();
     let authority = head.uri.authority().map(ToString::to_string);
     let run = Run {
         path: head.uri.path().to_owned(),

@@ -73,11 +73,7 @@ impl Patience {
     }
 
     /// Ready when the client was silent for too long in this place.
-    pub(in crate::proxy) fn poll_spent(
-        &mut self,
-        cx: &mut Context<'_>,
-        place: Place,
-    ) -> Poll<Why> {
+    pub(in crate::proxy) fn poll_spent(&mut self, cx: &mut Context<'_>, place: Place) -> Poll<Why> {
         let (deadline, why) = match place {
             Place::Head => (self.head_deadline(), Why::SlowHead),
             Place::Body => (self.body_deadline(), Why::SlowBody),
