@@ -194,12 +194,15 @@ impl Inner {
         way: Way,
         request: Request<Outgoing>,
     ) -> Result<Response<Answer>, Missed> {
-        let exchange = way.exchange(request, self.dialler.target.tls);
+        let exchange = way.clone().exchange(request, self.dialler.target.tls);
         match timeout(self.patience.answer, exchange).await {
             Ok(answered) => answered.map(|response| response.map(Answer::of_stream)),
-            // On a connection that is shared nobody can tell whether the frames of this request
-            // were among those that were written.
-            Err(_) => Err(Missed::Failed(Failure::Late(Undelivered::NoAnswer))),
+            Err(_) => {
+                way.give_up();
+                // On a connection that is shared nobody can tell whether the frames of this
+                // request were among those that were written.
+                Err(Missed::Failed(Failure::Late(Undelivered::NoAnswer)))
+            }
         }
     }
 }

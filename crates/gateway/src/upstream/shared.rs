@@ -2,6 +2,7 @@
 
 use std::error::Error as _;
 use std::io;
+use std::sync::{Arc, Mutex as StdMutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use http::header::{HOST, TE};
@@ -12,6 +13,7 @@ use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use oncekey::layer::Undelivered;
 use tokio::sync::Mutex;
+use tokio::time::Instant;
 
 use super::dial::Dialler;
 use super::line::MAX_HEAD;
@@ -28,11 +30,14 @@ pub(super) struct SharedLine(Mutex<Option<Way>>);
 pub(super) struct Way {
     sender: http2::SendRequest<Outgoing>,
     written: Written,
+    /// When something was last sent or heard; nothing if it is not used any more.
+    used: Arc<StdMutex<Option<Instant>>>,
 }
 
-/// An upstream that has died without a word is noticed within this, twice: once until it is asked,
-/// and once until it has not answered. Whoever is sent something meanwhile gets an unknown outcome.
-const PING: Duration = Duration::from_secs(5);
+/// How long a connection is used after its last request. Firewalls and balancers forget one that is
+/// silent, some after a minute, and then nobody can tell whether the next request arrives. Pings
+/// would keep it alive, but servers of gRPC hang up on whoever sends more than one in five minutes.
+const IDLE: Duration = Duration::from_secs(30);
 
 impl SharedLine {
     /// The connection, if there is one: an upstream that chose HTTP/2 once is not asked again.
@@ -66,9 +71,6 @@ impl Way {
         let written = stream.written();
         let handshake = http2::Builder::new(TokioExecutor::new())
             .timer(TokioTimer::new())
-            .keep_alive_interval(PING)
-            .keep_alive_timeout(PING)
-            .keep_alive_while_idle(true)
             .max_header_list_size(MAX_HEAD)
             .handshake(TokioIo::new(stream))
             .await;
@@ -76,11 +78,29 @@ impl Way {
             handshake.map_err(|error| Failure::Broke(Undelivered::NeverSent, error))?;
         // What ends it is told to everybody who waits on it.
         tokio::spawn(async move { drop(connection.await) });
-        Ok(Self { sender, written })
+        let used = Arc::new(StdMutex::new(Some(Instant::now())));
+        Ok(Self { sender, written, used })
     }
 
     fn is_open(&self) -> bool {
-        !self.sender.is_closed()
+        let is_fresh = self.used().is_some_and(|last| last.elapsed() < IDLE);
+        is_fresh && !self.sender.is_closed()
+    }
+
+    /// Sends nothing more over it: whoever did got no answer, and perhaps nobody is there. Requests
+    /// that are under way stay.
+    pub(super) fn give_up(&self) {
+        *self.used() = None;
+    }
+
+    /// It was just used.
+    fn touch(&self) {
+        let mut used = self.used();
+        *used = used.map(|_| Instant::now());
+    }
+
+    fn used(&self) -> MutexGuard<'_, Option<Instant>> {
+        self.used.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Sends a request and waits for the head of the answer.
@@ -96,9 +116,13 @@ impl Way {
             return Err(Missed::Untouched(Box::new(request)));
         }
         address(&mut request, tls);
+        self.touch();
         let before = self.written.bytes();
         let mut error = match self.sender.try_send_request(request).await {
-            Ok(response) => return Ok(response),
+            Ok(response) => {
+                self.touch();
+                return Ok(response);
+            }
             Err(error) => error,
         };
         if let Some(request) = error.take_message() {

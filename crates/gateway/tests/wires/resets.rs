@@ -28,6 +28,8 @@ enum Manner {
     HalfAnswer,
     /// The connection ends when the whole request has come.
     HangUp,
+    /// Nothing ever comes back.
+    Silence,
 }
 
 const DATA: u8 = 0;
@@ -109,7 +111,8 @@ impl Frames {
                         | Manner::GoAwayWith
                         | Manner::ResetAfter
                         | Manner::HalfAnswer
-                        | Manner::HangUp => {}
+                        | Manner::HangUp
+                        | Manner::Silence => {}
                     }
                 }
                 _ => {}
@@ -127,6 +130,7 @@ impl Frames {
                     }
                     Manner::GoAwayWith => return go_away(&mut socket, stream).await,
                     Manner::HangUp => return Ok(()),
+                    Manner::Silence => {}
                     Manner::Answer | Manner::Refuse | Manner::GoAwayBefore => {
                         write(&mut socket, HEADERS, END_HEADERS, stream, OK).await?;
                         write(&mut socket, DATA, END, stream, b"done").await?;
@@ -161,7 +165,8 @@ async fn go_away(socket: &mut TcpStream, last: u32) -> std::io::Result<()> {
 
 async fn scene() -> (Frames, Home, Gateway) {
     let (frames, home) = (Frames::start().await, Home::on_sqlite());
-    home.configure(&format!("h2c://{}", frames.address), ROUTES);
+    let hurry = "[server.timeouts]\nanswer = \"1s\"\n";
+    home.configure(&format!("h2c://{}", frames.address), &format!("{hurry}{ROUTES}"));
     let gateway = home.run();
     (frames, home, gateway)
 }
@@ -226,4 +231,17 @@ async fn a_connection_that_ended_between_requests_is_replaced() {
         assert_eq!(asked(&mut line, &format!("key-{at}")).await.status, 200);
     }
     assert_eq!(frames.book.lock().unwrap().connections, 6);
+}
+
+/// A connection on which nobody answers any more costs one request its answer, not all of them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_connection_that_fell_silent_is_replaced() {
+    let (frames, home, gateway) = scene().await;
+    let mut line = Way::Plain.open(&gateway, home.path()).await;
+    assert_eq!(asked(&mut line, "key-1").await.status, 200);
+    frames.next(Manner::Silence);
+    let lost = asked(&mut line, "key-2").await;
+    assert_eq!((lost.status.as_u16(), &lost.json()["executed"]), (504, &"unknown".into()));
+    assert_eq!(asked(&mut line, "key-3").await.status, 200);
+    assert_eq!(frames.book.lock().unwrap().connections, 2);
 }
