@@ -7,7 +7,7 @@ use arc_swap::ArcSwap;
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONNECTION, CONTENT_TYPE};
 use http::request::Parts;
-use http::{HeaderValue, Method, Request, Response, StatusCode};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::{Either, Full};
 use oncekey::engine::Engine;
 use oncekey::layer::{Outcome, RequestBody, ResponseBody};
@@ -71,7 +71,7 @@ impl Front {
             plan.cors.open(response.headers_mut(), origin.as_ref());
             return response;
         }
-        let (mut head, body) = request.into_parts();
+        let (mut head, mut body) = request.into_parts();
         let switch = Switch::of(&head.headers);
         strip_hops(&mut head.headers, &plan.own);
         say_forwarded(&mut head.headers, peer.address, peer.scheme);
@@ -90,6 +90,9 @@ impl Front {
         let is_status = plan.is_status(&head);
         let method = head.method.clone();
         let is_protected = assigned.as_ref().is_some_and(|at| at.treatment == Treatment::Protect);
+        if !is_protected && is_conversation(&head.headers) {
+            body.relax();
+        }
         let (request, exchange) = self.watch(head, body, assigned);
         let response = match plan.service.clone().call(request).await {
             Ok(response) => response,
@@ -134,6 +137,13 @@ impl Front {
         }
         (Request::from_parts(head, RequestBody::new(body)), exchange)
     }
+}
+
+/// Whether both sides may go on speaking for hours, with silence in between: calls of gRPC do. They
+/// are held up by nobody, and hold up nobody, as long as they are not read as a whole.
+fn is_conversation(headers: &HeaderMap) -> bool {
+    let kind = headers.get(CONTENT_TYPE);
+    kind.is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"))
 }
 
 /// What a client is told that was stopped in the middle of its request.

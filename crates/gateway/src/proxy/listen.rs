@@ -172,6 +172,10 @@ impl Client {
 /// Somebody could not agree with us: its certificate is not known here, ours is not believed there,
 /// or it speaks something else. Whoever looks after clients wants to know which.
 fn without_tls(error: &io::Error) {
+    // Whoever only looks whether somebody listens connects and leaves. Balancers do so all day.
+    if error.kind() != io::ErrorKind::InvalidData {
+        return tracing::debug!(%error, "a client left during the handshake");
+    }
     metrics::counter!("oncekey_requests_refused_total", "reason" => "tls").increment(1);
     tracing::info!(%error, reason = "tls", "a client was stopped");
 }

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::Request;
+use http::{Request, Response};
 use http_body_util::{BodyExt as _, StreamBody};
-use hyper::body::Frame;
+use hyper::body::{Frame, Incoming};
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -30,21 +30,47 @@ async fn scene() -> (Home, Upstream, Gateway) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_slow_stream_is_told_so_and_claims_nothing() {
     let (_home, upstream, gateway) = scene().await;
+    for (path, kind) in [
+        ("/payments", "application/json"),
+        // Read as a whole before anything is done, so it has to come to its end.
+        ("/payments", "application/grpc"),
+        ("/unprotected", "application/json"),
+    ] {
+        let answer = slow(&gateway, path, kind).await;
+        assert_eq!(answer.status(), 408, "{path} {kind}");
+        let body = within("its body", answer.collect()).await.unwrap().to_bytes();
+        assert!(crate::common::contains(&body, b"\"slow_body\""), "{}", body.escape_ascii());
+    }
+    assert_eq!(upstream.runs().len(), 0);
+}
+
+/// A call of gRPC may be silent for as long as it likes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_conversation_may_be_silent() {
+    let (_home, upstream, gateway) = scene().await;
+    let answer = slow(&gateway, "/unprotected", "application/grpc+proto").await;
+    assert_eq!(answer.status(), 200);
+    assert_eq!(upstream.runs()[0].length, 2);
+}
+
+/// Sends a byte, waits for three times as long as a body may stand still, and sends another.
+async fn slow(gateway: &Gateway, path: &str, kind: &str) -> Response<Incoming> {
     let socket = TcpStream::connect(gateway.address).await.unwrap();
     let handshake = http2::handshake(TokioExecutor::new(), TokioIo::new(socket));
     let (mut sender, connection) = handshake.await.unwrap();
     tokio::spawn(connection);
-    let first = futures_util::stream::iter([Ok::<_, hyper::Error>(Frame::data(Bytes::from("1")))]);
-    let endless = futures_util::StreamExt::chain(first, futures_util::stream::pending());
-    let slow = Request::post("http://api.example/payments")
+    let bytes = futures_util::stream::unfold(0, async |sent| {
+        if sent == 1 {
+            tokio::time::sleep(Duration::from_millis(900)).await;
+        }
+        (sent < 2).then(|| (Ok::<_, hyper::Error>(Frame::data(Bytes::from("1"))), sent + 1))
+    });
+    let request = Request::post(format!("http://api.example{path}"))
         .header("idempotency-key", "key-1")
-        .body(StreamBody::new(endless).boxed())
+        .header("content-type", kind)
+        .body(StreamBody::new(bytes).boxed_unsync())
         .unwrap();
-    let answer = within("an answer", sender.send_request(slow)).await.unwrap();
-    assert_eq!(answer.status(), 408);
-    let body = within("its body", answer.collect()).await.unwrap().to_bytes();
-    assert!(crate::common::contains(&body, b"\"slow_body\""), "{}", body.escape_ascii());
-    assert_eq!(upstream.runs().len(), 0);
+    within("an answer", sender.send_request(request)).await.unwrap()
 }
 
 /// A connection without requests is ended in peace, and one that never says what it is as well.
