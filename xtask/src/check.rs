@@ -12,6 +12,7 @@ use crate::libtest::{self, Results};
 use crate::process::{self, Finished};
 use crate::report::{Report, Row, Verdict};
 use crate::screen::{Detail, Screen};
+use crate::sdk::{self, Sdk};
 use crate::servers::{self, Servers, Settings};
 use crate::steps::{self, Judge, Step};
 use crate::stop::Stop;
@@ -24,8 +25,11 @@ pub(crate) fn run(options: &TestOptions) -> Result<ExitCode> {
     let own = if options.quick { Vec::new() } else { servers::unprovided() };
     let mut wanted = steps::tools_for(options);
     wanted.extend(servers::tools_for(&own));
+    let sdk = if options.quick { Sdk::LeftOut } else { Sdk::wanted() };
+    wanted.extend(sdk.tools());
     let tools = Tools::prepare(&wanted, screen, &stop)?;
-    let plan = steps::plan(options, &tools, &stop)?;
+    let python = if options.quick { None } else { sdk.prepare(&tools, screen, &stop)? };
+    let plan = steps::plan(options, &sdk, &tools, &stop)?;
 
     let logs = if options.keep_logs { Logs::Keep } else { Logs::Remove };
     let folder = Folder::create(logs)?;
@@ -34,6 +38,7 @@ pub(crate) fn run(options: &TestOptions) -> Result<ExitCode> {
         screen,
         folder: &folder,
         settings: Settings::new(),
+        python,
         report: Report::default(),
     };
     // They start while the first steps run.
@@ -60,6 +65,8 @@ struct Run<'a> {
     folder: &'a Folder,
     /// What the tests must know about the servers; empty until these have come up.
     settings: Settings,
+    /// A Python with the SDK of Stripe.
+    python: Option<String>,
     report: Report,
 }
 
@@ -103,6 +110,7 @@ impl Run<'_> {
             command.current_dir(crate::root());
             if step.judge == Judge::Tests {
                 command.envs(self.settings.iter().map(|(name, value)| (name, value)));
+                command.envs(self.python.iter().map(|python| (sdk::VARIABLE, python)));
             }
             let line = process::line_of(&command);
             let finished = process::run(command, self.stop, |event| task.show(event));

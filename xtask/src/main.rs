@@ -18,6 +18,7 @@ mod process;
 mod programs;
 mod report;
 mod screen;
+mod sdk;
 mod servers;
 mod steps;
 mod stop;
@@ -52,7 +53,9 @@ enum Task {
     /// Missing servers and tools are installed first (Debian or Ubuntu, as root or with
     /// passwordless sudo). To use a server of your own, set its variable: ONCEKEY_TEST_POSTGRES,
     /// ONCEKEY_TEST_MYSQL, ONCEKEY_TEST_REDIS or ONCEKEY_TEST_DYNAMODB. Tools that are built from
-    /// source are kept in ONCEKEY_TOOLS, by default ~/.cache/oncekey-tools.
+    /// source are kept in ONCEKEY_TOOLS, by default ~/.cache/oncekey-tools. One test needs the
+    /// Python package stripe, which pip installs below target/; ONCEKEY_TEST_STRIPE_PYTHON names a
+    /// Python that has it, and `none` leaves that test out.
     Test(TestOptions),
     /// The same as `test`; the name that the build server uses.
     Ci(TestOptions),

@@ -8,6 +8,7 @@ use serde_json::Value;
 use crate::TestOptions;
 use crate::process;
 use crate::programs::cargo;
+use crate::sdk::Sdk;
 use crate::stop::Stop;
 use crate::tools::{Tool, Tools};
 
@@ -48,16 +49,21 @@ pub(crate) fn tools_for(options: &TestOptions) -> Vec<Tool> {
 }
 
 /// The steps for these options.
-pub(crate) fn plan(options: &TestOptions, tools: &Tools, stop: &Stop) -> Result<Vec<Step>> {
+pub(crate) fn plan(
+    options: &TestOptions,
+    sdk: &Sdk,
+    tools: &Tools,
+    stop: &Stop,
+) -> Result<Vec<Step>> {
     if !options.filter.is_empty() {
-        return Ok(tests(options));
+        return Ok(tests(options, sdk));
     }
     let mut steps = checks();
     if !options.quick {
         steps.push(licences(tools)?);
         steps.push(documentation());
     }
-    steps.extend(tests(options));
+    steps.extend(tests(options, sdk));
     steps.push(features(stop)?);
     if !options.quick {
         steps.push(examples());
@@ -123,14 +129,13 @@ fn documentation() -> Step {
     step
 }
 
-fn tests(options: &TestOptions) -> Vec<Step> {
+fn tests(options: &TestOptions, sdk: &Sdk) -> Vec<Step> {
     // Tests that need a server are ignored in the source, so that a plain `cargo test` shows them
     // as such. Here they run, and fail if their server is missing.
     let mut rest = vec!["--"];
     if !options.quick {
         rest.push("--include-ignored");
-        // The only test that needs a package of another language. It is run by whoever has it.
-        if options.filter.is_empty() && std::env::var_os("ONCEKEY_TEST_STRIPE_PYTHON").is_none() {
+        if *sdk == Sdk::LeftOut {
             rest.extend(["--skip", "stripe::"]);
         }
     }
@@ -237,7 +242,7 @@ mod tests {
             verbose: false,
             filter: vec!["claim".to_owned()],
         };
-        let steps = super::tests(&options);
+        let steps = super::tests(&options, &Sdk::Ours);
         assert!(steps.iter().all(|step| step.judge == Judge::Tests));
         let line = process::line_of(&steps[0].commands[0]);
         assert!(line.ends_with("--tests -- claim"), "{line}");

@@ -73,6 +73,9 @@ pub(crate) struct RunArgs {
     /// What routes do that do not say it themselves: off, observe, optional or required
     #[arg(long, value_name = "MODE")]
     pub(crate) mode: Option<String>,
+    /// Reload when the configuration changes, or a file that it names
+    #[arg(long, requires = "config")]
+    pub(crate) watch: bool,
 }
 
 #[derive(Debug, Args)]

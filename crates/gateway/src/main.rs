@@ -7,6 +7,7 @@ mod config;
 mod dev;
 mod exit;
 mod keeping;
+mod notify;
 mod observe;
 mod overheard;
 mod plan;
@@ -21,6 +22,7 @@ mod store;
 mod telemetry;
 mod token;
 mod upstream;
+mod watch;
 mod well_known;
 
 use std::io::{self, Write};

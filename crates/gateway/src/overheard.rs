@@ -9,11 +9,12 @@ use std::task::{Context, Poll};
 
 use bytes::{Bytes, BytesMut};
 use http_body::{Body, Frame, SizeHint};
-use hyper::body::Incoming;
+
+use crate::proxy::{BodyError, Paced};
 
 /// A body on its way, and who listens.
 pub(crate) struct Overheard {
-    body: Incoming,
+    body: Paced,
     ear: Option<Ear>,
 }
 
@@ -51,12 +52,12 @@ pub(crate) enum Listened {
 
 impl Overheard {
     /// A body that nobody listens to.
-    pub(crate) fn alone(body: Incoming) -> Self {
+    pub(crate) fn alone(body: Paced) -> Self {
         Self { body, ear: None }
     }
 
     /// A body and the one who listens to at most `limit` bytes of it.
-    pub(crate) fn heard(body: Incoming, limit: usize) -> (Self, Ear) {
+    pub(crate) fn heard(body: Paced, limit: usize) -> (Self, Ear) {
         let state = if body.is_end_stream() { State::Ended } else { State::Passing };
         let heard = Heard { pieces: Vec::new(), length: 0, limit, state };
         let ear = Ear(Arc::new(Mutex::new(heard)));
@@ -80,7 +81,7 @@ impl Ear {
         }
     }
 
-    fn hear(&self, polled: &Poll<Option<Result<Frame<Bytes>, hyper::Error>>>, ended: bool) {
+    fn hear(&self, polled: &Poll<Option<Result<Frame<Bytes>, BodyError>>>, ended: bool) {
         let mut heard = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match polled {
             Poll::Ready(Some(Ok(frame))) => {
@@ -114,12 +115,12 @@ impl Heard {
 
 impl Body for Overheard {
     type Data = Bytes;
-    type Error = hyper::Error;
+    type Error = BodyError;
 
     fn poll_frame(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
+    ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         let Self { body, ear } = self.get_mut();
         let polled = Pin::new(&mut *body).poll_frame(cx);
         if let Some(ear) = ear {

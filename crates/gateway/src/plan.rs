@@ -32,6 +32,8 @@ pub(crate) struct Plan {
     pub(crate) knowers: HashMap<Box<str>, Knower>,
     /// What clients can rely on, if they may know.
     pub(crate) well_known: Option<Bytes>,
+    /// Below which paths clients ask for the status of a key.
+    pub(crate) status_path: Option<String>,
 }
 
 impl Plan {
@@ -50,10 +52,11 @@ impl Plan {
         let dialect = ErrorDialect::new(&config.errors)
             .map_err(|error| refused("errors.template_file cannot be used", &error))?;
         let service = service(config, keeping, &secrets, &upstream, &dialect)?;
-        let cors = if config.cors_amend { Cors::Amend } else { Cors::Leave };
+        let cors = Cors::new(&config.cors);
         let well_known = config.well_known.then(|| well_known::document(config, dialect.base()));
         let (own, knowers) = (routes.own_headers(), knowers(config)?);
-        Ok(Self { routes, own, upstream, service, dialect, cors, knowers, well_known })
+        let status_path = config.status_path.clone();
+        Ok(Self { routes, own, upstream, service, dialect, cors, knowers, well_known, status_path })
     }
 }
 

@@ -1,17 +1,28 @@
 //! `oncekey run`: the gateway, from its command line to its end.
 
+use std::future::pending;
+use std::time::Duration;
+
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::time::interval;
 
 use crate::args::RunArgs;
 use crate::config::{Config, LogFormat, Options};
 use crate::exit::{self, Exit};
+use crate::notify::Notify;
 use crate::serve::{Origin, Running};
 use crate::telemetry::logs::{self, Flush, Format, Logs};
 use crate::telemetry::prometheus::{self, Prometheus};
+use crate::watch::Watch;
 
 /// Runs the gateway until it is told to stop.
 pub(crate) async fn run(args: RunArgs) -> Result<(), Exit> {
-    let RunArgs { config: file, to, listen, admin, store, mode } = args;
+    let RunArgs { config: file, to, listen, admin, store, mode, watch } = args;
+    // Before the first look at the file, so that no change comes too early.
+    let mut watch = match &file {
+        Some(file) if watch => Some(Watch::new(vec![file.clone()]).await),
+        Some(_) | None => None,
+    };
     let origin = Origin { file, options: Options { upstream: to, listen, admin, store, mode } };
     let config = origin.load()?;
     let _flush = install_logs(&config)?;
@@ -19,12 +30,20 @@ pub(crate) async fn run(args: RunArgs) -> Result<(), Exit> {
     let metrics = install_metrics(&config)?;
     let mut signals = Signals::listen()?;
     let upstream = config.server.upstream.clone();
-    let running = Running::start(config, origin, metrics).await?;
+    let manager = Notify::from_env();
+    if let Some(every) = manager.heartbeat() {
+        tokio::spawn(beat(manager.clone(), every));
+    }
+    let running = Running::start(config, origin, metrics, manager).await?;
     tracing::info!(listen = running.listen, admin = %running.admin, upstream, "serving");
     loop {
+        if let Some(watch) = &mut watch {
+            watch.instead(running.files()).await;
+        }
         let wanted = tokio::select! {
             wanted = signals.next() => wanted,
             () = running.drain_wanted() => Wanted::End,
+            () = changed(&mut watch) => Wanted::Reload,
         };
         match wanted {
             Wanted::End => break,
@@ -35,6 +54,24 @@ pub(crate) async fn run(args: RunArgs) -> Result<(), Exit> {
     let drained = running.finish().await;
     tracing::info!(stopped = drained.stopped, left = drained.left, "stopped");
     Ok(())
+}
+
+/// Waits for a change of a file, if somebody wants that.
+async fn changed(watch: &mut Option<Watch>) {
+    match watch {
+        Some(watch) => watch.changed().await,
+        None => pending().await,
+    }
+}
+
+/// Says again and again that the program is not stuck. That takes a thread that can still run tasks,
+/// which is what clients need, too.
+async fn beat(manager: Notify, every: Duration) {
+    let mut ticks = interval(every);
+    loop {
+        ticks.tick().await;
+        manager.alive();
+    }
 }
 
 async fn reload(running: &Running) {

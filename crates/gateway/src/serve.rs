@@ -19,6 +19,7 @@ use crate::admin::{self, Access, Admin, Audit, Events, Gateway, Reload, RouteVie
 use crate::config::{Config, Env, Listen, Options};
 use crate::exit::{self, Exit};
 use crate::keeping::Keeping;
+use crate::notify::Notify as Systemd;
 use crate::observe::Observer;
 use crate::plan::Plan;
 use crate::proxy::{Deadlines, Front, Listener, Terms, tls_for_clients};
@@ -51,17 +52,29 @@ struct Gate {
     front: Arc<Front>,
     keeping: Keeping,
     config: ArcSwap<Config>,
+    terms: Arc<ArcSwap<Terms>>,
+    access: Arc<Access>,
+    /// What some settings stay at until a restart.
+    started: Started,
     origin: Origin,
+    /// Where clients come in.
+    listen: String,
+    manager: Systemd,
     /// One reload at a time.
     reloading: Mutex<()>,
     draining: AtomicBool,
     drain: Notify,
 }
 
+/// The configuration at the start, and what stood in files that are read once.
+struct Started {
+    config: Config,
+    files: Vec<(&'static str, Option<[u8; 32]>)>,
+}
+
 /// What the listener for operators is made of.
 struct Staff {
     listener: TcpListener,
-    access: Access,
     metrics: Prometheus,
     audit: Audit,
 }
@@ -84,7 +97,9 @@ impl Running {
         config: Config,
         origin: Origin,
         metrics: Prometheus,
+        manager: Systemd,
     ) -> Result<Self, Exit> {
+        let started = Started { config: config.clone(), files: config.fixed_files() };
         let keeping = Keeping::open(&config.store).await?;
         let plan = Plan::new(&config, &keeping)?;
         keeping.probes.replace(plan.knowers.clone());
@@ -97,31 +112,43 @@ impl Running {
         let audit = audit(&config)?;
         let listener = bind(&config.server.listen).await?;
         let operators = bind_admin(config.admin.listen).await?;
-        let terms = terms(&config)?;
-        let access = access(&config)?;
+        let terms = Arc::new(ArcSwap::from_pointee(terms(&config)?));
+        let access = Arc::new(access(&config)?);
         let loops = loops(&config, &keeping, &front);
+        let (listen, admin) = (listener.address(), local(&operators)?);
+        let most = config.server.max_connections;
         let gate = Arc::new(Gate {
             front: Arc::clone(&front),
             keeping,
             config: ArcSwap::from_pointee(config),
+            terms: Arc::clone(&terms),
+            access,
+            started,
             origin,
+            listen: listen.clone(),
+            manager,
             reloading: Mutex::new(()),
             draining: AtomicBool::new(false),
             drain: Notify::new(),
         });
         let (stop_clients, stopped) = stop();
         let (stop_operators, operators_stopped) = stop();
-        let (listen, admin) = (listener.address(), local(&operators)?);
-        let clients = tokio::spawn(listener.serve(front, terms, stopped));
-        let staff = Staff { listener: operators, access, metrics, audit };
+        let clients = tokio::spawn(listener.serve(front, terms, most, stopped));
+        let staff = Staff { listener: operators, metrics, audit };
         let operators = Arc::clone(&gate).serve_operators(staff, operators_stopped);
         let operators = tokio::spawn(operators);
+        gate.manager.ready(&gate.status());
         Ok(Self { gate, listen, admin, clients, operators, loops, stop_clients, stop_operators })
     }
 
     /// Finished requests, as they happen.
     pub(crate) fn events(&self) -> &Events {
         &self.gate.front.events
+    }
+
+    /// What the configuration in force was read from.
+    pub(crate) fn files(&self) -> Vec<PathBuf> {
+        self.gate.config.load().files.clone()
     }
 
     /// Waits until an operator wants it to drain.
@@ -138,6 +165,7 @@ impl Running {
     /// what was never sent is handed back.
     pub(crate) async fn finish(self) -> Drained {
         self.gate.draining.store(true, Ordering::SeqCst);
+        self.gate.manager.stopping("finishes what is under way");
         let drain = self.gate.config.load().server.drain;
         // Whoever sends clients here looks at the readiness now and then.
         sleep(drain.delay).await;
@@ -154,15 +182,73 @@ impl Running {
 
 impl Gate {
     async fn serve_operators(self: Arc<Self>, staff: Staff, stop: Stop) {
-        let Staff { listener, access, metrics, audit } = staff;
+        let Staff { listener, metrics, audit } = staff;
         let instance = self.config.load().server.instance.clone();
         let (engine, store) = (self.keeping.engine.clone(), self.keeping.store.clone());
-        let events = self.front.events.clone();
+        let (events, access) = (self.front.events.clone(), Arc::clone(&self.access));
         let admin = Admin::new(engine, store, self, metrics, access)
             .events(events)
             .audit(audit)
             .instance(instance);
         admin::serve(listener, Arc::new(admin), async move { stop.raised().await }).await;
+    }
+
+    /// One line for people.
+    fn status(&self) -> String {
+        format!("serves {}, upstream {}", self.listen, self.config.load().server.upstream)
+    }
+
+    /// Puts a new configuration in the place of the old one, or nothing at all. Everything that can
+    /// fail comes before the first thing that is changed.
+    fn replace(&self, reload: Reload) -> Result<Vec<String>, String> {
+        let said = |exit: Exit| exit.text().to_owned();
+        let new = self.origin.load().map_err(said)?;
+        let old = self.config.load();
+        let plan = Plan::new(&new, &self.keeping).map_err(said)?;
+        let terms = terms(&new).map_err(said)?;
+        let token = token(&new).map_err(said)?;
+        let mut changes = self.changes(&old, &new, &terms);
+        if reload == Reload::DryRun {
+            changes.push("nothing was changed: this was a dry run".to_owned());
+            return Ok(changes);
+        }
+        self.access.renew(token).map_err(|exposed| exposed.to_string())?;
+        self.keeping.probes.replace(plan.knowers.clone());
+        self.front.plan.store(Arc::new(plan));
+        self.terms.store(Arc::new(terms));
+        self.config.store(Arc::new(new));
+        tracing::info!("config reloaded");
+        Ok(changes)
+    }
+
+    /// What a person has to know about a new configuration.
+    fn changes(&self, old: &Config, new: &Config, terms: &Terms) -> Vec<String> {
+        let Started { config, files } = &self.started;
+        let restart = config.needs_restart(new).into_iter().map(str::to_owned);
+        let rewritten = files.iter().zip(new.fixed_files()).filter(|(old, new)| *old != new);
+        let rewritten = rewritten.map(|((name, _), _)| format!("what stands in {name}"));
+        let mut said: Vec<String> = restart
+            .chain(rewritten)
+            .map(|what| format!("{what} has changed and holds only after a restart"))
+            .collect();
+        said.extend(old.rescoped(new).into_iter().map(|route| {
+            format!(
+                "the keys of {route} belong to others now: a retry across this change runs again"
+            )
+        }));
+        let before = self.terms.load();
+        said.extend(match (&before.tls, &terms.tls) {
+            (Some(old), Some(new)) if old != new => {
+                Some("clients that connect from now on see the new certificate".to_owned())
+            }
+            (None, Some(_)) => Some("clients have to speak TLS from now on".to_owned()),
+            (Some(_), None) => Some("clients are served without TLS from now on".to_owned()),
+            (Some(_), Some(_)) | (None, None) => None,
+        });
+        if before.deadlines != terms.deadlines {
+            said.push("the new timeouts hold for clients that connect from now on".to_owned());
+        }
+        said
     }
 }
 
@@ -185,19 +271,18 @@ impl Gateway for Gate {
 
     async fn reload(&self, reload: Reload) -> Result<Vec<String>, String> {
         let _one = self.reloading.lock().await;
-        let new = self.origin.load().map_err(|exit| exit.text().to_owned())?;
-        let old = self.config.load_full();
-        let mut said = changes(&old, &new);
-        let plan = Plan::new(&new, &self.keeping).map_err(|exit| exit.text().to_owned())?;
-        if reload == Reload::Apply {
-            self.keeping.probes.replace(plan.knowers.clone());
-            self.front.plan.store(Arc::new(plan));
-            self.config.store(Arc::new(new));
-            tracing::info!("config reloaded");
-        } else {
-            said.push("nothing was changed: this was a dry run".to_owned());
+        if reload == Reload::DryRun {
+            return self.replace(reload);
         }
-        Ok(said)
+        self.manager.reloading();
+        let replaced = self.replace(reload);
+        match &replaced {
+            Ok(_) => self.manager.ready(&self.status()),
+            Err(why) => {
+                self.manager.ready(&format!("the old configuration stays in force: {why}"));
+            }
+        }
+        replaced
     }
 
     fn drain(&self) {
@@ -229,17 +314,6 @@ fn view(route: &Route) -> RouteView {
     }
 }
 
-/// What a person has to know about a new configuration.
-fn changes(old: &Config, new: &Config) -> Vec<String> {
-    let restart = old.needs_restart(new).into_iter();
-    let mut said: Vec<String> =
-        restart.map(|name| format!("{name} has changed and holds only after a restart")).collect();
-    said.extend(old.rescoped(new).into_iter().map(|route| {
-        format!("the keys of {route} belong to others now: a retry across this change runs again")
-    }));
-    said
-}
-
 fn loops(config: &Config, keeping: &Keeping, front: &Arc<Front>) -> Vec<JoinHandle<()>> {
     let (every, batch) = (config.store.sweep_every, config.store.sweep_batch);
     let reaper = keeping.engine.reaper().every(every).batch(batch);
@@ -264,17 +338,22 @@ fn terms(config: &Config) -> Result<Terms, Exit> {
         idle: server.timeouts.idle,
         max_head: server.max_head,
     };
-    Ok(Terms { tls, deadlines, connections: server.max_connections })
+    Ok(Terms { tls, deadlines })
 }
 
 fn access(config: &Config) -> Result<Access, Exit> {
-    let wrong = |error: &(dyn std::error::Error + 'static)| {
-        Exit::chain(exit::INVALID, "operators cannot be served", Some(error))
-    };
-    let token = config.admin.token_file.as_deref().map(Token::from_file).transpose();
-    let token = token.map_err(|error| wrong(&error))?;
-    let access = Access::new(config.admin.listen, token, &[]).map_err(|error| wrong(&error))?;
+    let access = Access::new(config.admin.listen, token(config)?, &[]);
+    let access = access.map_err(|error| unserved(&error))?;
     Ok(access.payload(config.admin.payload))
+}
+
+fn token(config: &Config) -> Result<Option<Token>, Exit> {
+    let token = config.admin.token_file.as_deref().map(Token::from_file).transpose();
+    token.map_err(|error| unserved(&error))
+}
+
+fn unserved(error: &(dyn std::error::Error + 'static)) -> Exit {
+    Exit::chain(exit::INVALID, "operators cannot be served", Some(error))
 }
 
 /// What changes are written down in.

@@ -39,6 +39,8 @@ pub(crate) enum Tool {
     Nginx,
     Wrk,
     Python,
+    /// Python with what makes environments for packages.
+    Venv,
     Node,
     Rustfmt,
     Clippy,
@@ -125,6 +127,7 @@ impl Tool {
             Self::Nginx => "nginx",
             Self::Wrk => "wrk",
             Self::Python => "Python",
+            Self::Venv => "Python's venv",
             Self::Node => "Node.js",
             Self::Rustfmt => "rustfmt",
             Self::Clippy => "clippy",
@@ -144,7 +147,7 @@ impl Tool {
             Self::Curl => &["curl"],
             Self::Nginx => &["nginx"],
             Self::Wrk => &["wrk"],
-            Self::Python => &["python3"],
+            Self::Python | Self::Venv => &["python3"],
             Self::Node => &["node"],
             Self::Rustfmt => &["cargo-fmt"],
             Self::Clippy => &["cargo-clippy"],
@@ -169,6 +172,7 @@ impl Tool {
             Self::Nginx => Source::Package("nginx"),
             Self::Wrk => Source::Package("wrk"),
             Self::Python => Source::Package("python3"),
+            Self::Venv => Source::Package("python3-venv"),
             Self::Node => Source::Package("nodejs"),
             Self::Rustfmt => Source::Component("rustfmt"),
             Self::Clippy => Source::Component("clippy"),
@@ -199,6 +203,8 @@ impl Tool {
             Self::Wrk => Version(4, 0, 0),
             // The oldest in a supported distribution; upstreams in tests use nothing newer.
             Self::Python => Version(3, 8, 0),
+            // Of the pip that it brings: any.
+            Self::Venv => Version(0, 1, 0),
             Self::Node => Version(12, 0, 0),
             // These come with the compiler, whose version Cargo checks.
             Self::Rustfmt | Self::Clippy => Version(0, 1, 0),
@@ -206,9 +212,11 @@ impl Tool {
     }
 
     /// What makes the main program say its version.
-    fn version_option(self) -> &'static str {
+    fn version_options(self) -> &'static [&'static str] {
         match self {
-            Self::Nginx | Self::Wrk => "-v",
+            Self::Nginx | Self::Wrk => &["-v"],
+            // Debian leaves it out of Python itself.
+            Self::Venv => &["-m", "ensurepip", "--version"],
             Self::Setpriv
             | Self::Postgres
             | Self::PgBouncer
@@ -220,7 +228,7 @@ impl Tool {
             | Self::Python
             | Self::Node
             | Self::Rustfmt
-            | Self::Clippy => "--version",
+            | Self::Clippy => &["--version"],
         }
     }
 
@@ -238,6 +246,7 @@ impl Tool {
             | Self::Nginx
             | Self::Wrk
             | Self::Python
+            | Self::Venv
             | Self::Node
             | Self::Rustfmt
             | Self::Clippy => None,
@@ -268,7 +277,7 @@ impl Tool {
             return false;
         }
         let mut command = Command::new(main);
-        command.arg(self.version_option());
+        command.args(self.version_options());
         // wrk says its version and ends as if it had failed.
         let said = process::run(command, stop, |_| {}).ok();
         let said = said.filter(|said| said.status.success() || self == Self::Wrk);

@@ -7,15 +7,18 @@
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
+use std::sync::Arc;
 
+use arc_swap::ArcSwapOption;
 use sha2::{Digest as _, Sha256};
 use subtle::ConstantTimeEq as _;
 
 /// Who may ask, and for what.
 #[derive(Debug)]
 pub(crate) struct Access {
-    token: Option<Token>,
-    listen: IpAddr,
+    /// A reload swaps it.
+    token: ArcSwapOption<Token>,
+    listen: SocketAddr,
     /// In lower case, without ports.
     names: Vec<String>,
     pub(super) payload: Payload,
@@ -89,8 +92,18 @@ impl Access {
     ) -> Result<Self, Exposed> {
         refuse_exposed(listen, token.as_ref())?;
         let names = names.iter().map(|name| name.to_ascii_lowercase()).collect();
-        let listen = listen.ip().to_canonical();
+        let token = ArcSwapOption::from_pointee(token);
         Ok(Self { token, listen, names, payload: Payload::default() })
+    }
+
+    /// Asks for another token from now on.
+    ///
+    /// # Errors
+    /// If there is none and others could reach the listener. The old one stays.
+    pub(crate) fn renew(&self, token: Option<Token>) -> Result<(), Exposed> {
+        refuse_exposed(self.listen, token.as_ref())?;
+        self.token.store(token.map(Arc::new));
+        Ok(())
     }
 
     /// Whether keys and answers may be shown.
@@ -110,14 +123,16 @@ impl Access {
         let bare = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(&name);
         if let Ok(ip) = bare.parse::<IpAddr>() {
             let ip = ip.to_canonical();
-            return ip.is_loopback() || ip == self.listen || self.listen.is_unspecified();
+            let listen = self.listen.ip().to_canonical();
+            return ip.is_loopback() || ip == listen || listen.is_unspecified();
         }
         name == "localhost" || self.names.contains(&name)
     }
 
     /// Looks at the value of an `Authorization` header.
     pub(super) fn check(&self, authorization: Option<&[u8]>) -> Shown {
-        let Some(token) = &self.token else { return Shown::NotNeeded };
+        let token = self.token.load();
+        let Some(token) = &*token else { return Shown::NotNeeded };
         let sent = authorization.and_then(bearer).unwrap_or_default();
         if token.is(sent) { Shown::Right } else { Shown::Wrong }
     }

@@ -4,15 +4,18 @@
 //! stays as it was until a restart: a listener cannot move without lost connections, and records
 //! would not be found under another namespace, pepper or store.
 
+use std::path::PathBuf;
+
+use sha2::{Digest as _, Sha256};
+
 use super::Config;
 
 /// Settings that are read once, at the start.
-const FIXED: [&str; 13] = [
+const FIXED: [&str; 17] = [
     "server.listen",
     "server.instance",
     "server.max_connections",
     "admin.listen",
-    "admin.token_file",
     "admin.audit_file",
     "admin.payload",
     "store.url",
@@ -21,13 +24,31 @@ const FIXED: [&str; 13] = [
     "store.encrypt_with_files",
     "store.journal",
     "store.ring",
+    "store.cache",
+    "store.sweep.every",
+    "store.sweep.batch",
+    "telemetry.log.format",
+    "telemetry.log.level",
 ];
+
+/// Files of such settings: what stands in them is read once, too.
+const FIXED_FILES: [&str; 2] = ["store.pepper_file", "store.encrypt_with_files"];
 
 impl Config {
     /// The settings that differ in `new` and hold only after a restart.
     pub(crate) fn needs_restart(&self, new: &Self) -> Vec<&'static str> {
         let value = |config: &Self, path: &str| config.values().globals.leaf(path).value.clone();
         FIXED.into_iter().filter(|path| value(self, path) != value(new, path)).collect()
+    }
+
+    /// A digest of what stands in the files that are read once. `None` for one that cannot be read.
+    pub(crate) fn fixed_files(&self) -> Vec<(&'static str, Option<[u8; 32]>)> {
+        let store = &self.store;
+        FIXED_FILES
+            .into_iter()
+            .zip([store.pepper_file.iter().collect(), store.encrypt_with_files.iter().collect()])
+            .map(|(name, files): (_, Vec<&PathBuf>)| (name, digest(&files)))
+            .collect()
     }
 
     /// The routes whose keys belong to others in `new`. A retry that straddles the change is not
@@ -40,6 +61,16 @@ impl Config {
             .filter(|route| known(&route.name).is_some_and(|old| old.scope != route.scope));
         changed.map(|route| &*route.name).collect()
     }
+}
+
+fn digest(files: &[&PathBuf]) -> Option<[u8; 32]> {
+    let mut whole = Sha256::new();
+    for file in files {
+        let content = std::fs::read(file).ok()?;
+        // Of fixed length, so that nothing can move from one file to the next unnoticed.
+        whole.update(Sha256::digest(content));
+    }
+    Some(whole.finalize().into())
 }
 
 #[cfg(test)]

@@ -31,6 +31,19 @@ pub(crate) fn read(path: &Path) -> Result<(Table, Vec<ConfigProblem>), ConfigPro
     Ok((table, problems))
 }
 
+/// The files that a table includes, and the folders in which more of them may appear.
+pub(super) fn included(folder: &Path, table: &Table) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for (pattern, _) in table.get("include").map(patterns).unwrap_or_default() {
+        let named = names(folder, &pattern).unwrap_or_default();
+        files.extend(named.iter().map(|name| folder.join(name)));
+        if pattern.contains('*') {
+            files.extend(folder.join(&pattern).parent().map(Path::to_owned));
+        }
+    }
+    files
+}
+
 /// Opens a file as a text, or says plainly why not.
 fn open(path: &Path, name: &str) -> Result<Arc<Source>, ConfigProblem> {
     let wrong = |message: String| ConfigProblem::error("unreadable", message);

@@ -8,6 +8,7 @@ use oncekey::core::fingerprint::JsonPath;
 
 use super::statuses::read_statuses;
 use crate::route::{Exempt, Pattern, ScopePart, key_source, method};
+use crate::upstream::{Place, Target};
 
 /// What a string has to look like.
 #[derive(Debug)]
@@ -59,7 +60,6 @@ pub(crate) static LISTEN_ANYWHERE: Form = Form {
     },
 };
 
-/// The address itself is read where connections are made; this finds what is surely wrong.
 pub(crate) static UPSTREAM: Form = Form {
     what: "an address such as \"http://127.0.0.1:3000\" or \"unix:/run/app.sock\"",
     pattern: Some("^(https?://.+|h2c://.+|unix:.*/.+|:[0-9]+)$"),
@@ -103,6 +103,34 @@ pub(crate) static URL: Form = Form {
     check: |text| match (text.parse::<Uri>(), text.contains('#')) {
         (Ok(uri), false) if matches!(uri.scheme_str(), Some("http" | "https")) => Ok(()),
         _ => complain("this is not a URL that begins with http:// or https:// and has no `#`"),
+    },
+};
+
+pub(crate) static ORIGIN: Form = Form {
+    what: "an origin such as \"https://shop.example.com\", or \"*\"",
+    pattern: Some("^(\\*|[a-z][a-z0-9+.-]*://[^/]+)$"),
+    check: |text| {
+        let origin = text.split_once("://");
+        let plain = |host: &str| {
+            !host.is_empty()
+                && host.bytes().all(|byte| byte.is_ascii_graphic() && !b"/?#@*\"\\".contains(&byte))
+                && !host.bytes().any(|byte| byte.is_ascii_uppercase())
+        };
+        let scheme = |scheme: &str| {
+            scheme.starts_with(|first: char| first.is_ascii_lowercase())
+                && scheme.bytes().all(|byte| {
+                    byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"+.-".contains(&byte)
+                })
+        };
+        match origin {
+            _ if text == "*" => Ok(()),
+            Some((first, host)) if scheme(first) && plain(host) => Ok(()),
+            // As browsers write it, because it is compared byte by byte.
+            _ => complain(&format!(
+                "`{text}` is not an origin: scheme, host and port as browsers send them, in lower \
+                 case and without a slash behind"
+            )),
+        }
     },
 };
 
@@ -189,35 +217,18 @@ pub(crate) static REDACT: Form = Form {
 };
 
 fn check_upstream(text: &str) -> Result<(), Complaint> {
-    if text.starts_with("unix:/") {
-        return Ok(());
-    }
-    let whole =
-        if text.starts_with(':') { format!("http://127.0.0.1{text}") } else { text.to_owned() };
-    let scheme = whole.split_once("://").map(|(scheme, _)| scheme);
-    if let Some(scheme) = scheme.filter(|scheme| !["http", "https", "h2c"].contains(scheme)) {
-        return complain(&format!(
-            "`{scheme}` is not a scheme for upstreams: use http, https, h2c or unix"
-        ));
-    }
-    let uri = match whole.parse::<Uri>() {
-        Ok(uri) if uri.scheme().is_some() && uri.host().is_some_and(|host| !host.is_empty()) => uri,
-        Ok(_) | Err(_) => return complain("this is not an address: write http://127.0.0.1:3000"),
+    let target: Target = match text.parse() {
+        Ok(target) => target,
+        Err(error) => return complain(&error.to_string()),
     };
-    if !matches!(uri.path(), "" | "/") || uri.query().is_some() {
-        return complain("the address of an upstream has no path: requests keep their own");
-    }
-    if uri.authority().is_some_and(|authority| authority.as_str().contains('@')) {
-        return complain("the address of an upstream has no user and no password");
-    }
     // Where clouds give credentials to whoever asks from inside.
-    if matches!(
-        uri.host(),
-        Some("169.254.169.254" | "[fd00:ec2::254]" | "metadata.google.internal")
-    ) {
-        return complain("this is where the cloud keeps credentials, not an upstream");
+    const CREDENTIALS: [&str; 3] = ["169.254.169.254", "fd00:ec2::254", "metadata.google.internal"];
+    match target.place {
+        Place::Tcp { host, .. } if CREDENTIALS.contains(&host.as_str()) => {
+            complain("this is where the cloud keeps credentials, not an upstream")
+        }
+        Place::Tcp { .. } | Place::Unix(_) => Ok(()),
     }
-    Ok(())
 }
 
 fn complain(message: &str) -> Result<(), Complaint> {
@@ -246,6 +257,8 @@ mod tests {
             "http://app/v1",
             "http://u:p@app",
             "http://169.254.169.254",
+            "http://[fd00:ec2::254]",
+            "http://app:0",
             "unix:app.sock",
         ] {
             assert!(!takes(&UPSTREAM, bad), "{bad}");

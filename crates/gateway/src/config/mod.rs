@@ -18,6 +18,7 @@ mod env;
 mod expand;
 mod explain;
 mod file;
+mod files;
 mod flat;
 mod form;
 mod kind;
@@ -46,8 +47,8 @@ pub(crate) use self::env::{Env, Options};
 pub(crate) use self::problem::{ConfigProblem, Severity};
 pub(crate) use self::secret::read_secret;
 pub(crate) use self::sections::{
-    ErrorFormat, Errors, HostHeader, Jwt, JwtKeys, Listen, LogFormat, LogKeys, ServerTls,
-    StoreSection,
+    CorsSection, ErrorFormat, Errors, HostHeader, Jwt, JwtKeys, Listen, LogFormat, LogKeys,
+    ServerTls, StoreSection,
 };
 
 use self::expand::Around;
@@ -65,8 +66,7 @@ pub(crate) struct Config {
     pub(crate) admin: Admin,
     pub(crate) store: StoreSection,
     pub(crate) errors: Errors,
-    /// `cors.amend`
-    pub(crate) cors_amend: bool,
+    pub(crate) cors: CorsSection,
     /// `status.path`
     pub(crate) status_path: Option<String>,
     /// `well_known.enabled`
@@ -77,6 +77,8 @@ pub(crate) struct Config {
     pub(crate) scope: Vec<ScopePart>,
     /// For [`RouteTable::new`](crate::route::RouteTable::new), in the order of the file.
     pub(crate) routes: Vec<RouteSpec>,
+    /// What it was read from; nothing if there is no file.
+    pub(crate) files: Vec<PathBuf>,
     /// What can be lived with, and should not be.
     pub(crate) warnings: Vec<ConfigProblem>,
     /// Every value and where it comes from: those of the file, and those of each route.
@@ -95,6 +97,8 @@ pub(super) struct Values {
 struct Written {
     table: Table,
     problems: Vec<ConfigProblem>,
+    /// Where it stands, if it is a file.
+    file: Option<PathBuf>,
     /// Where the paths in it begin.
     folder: PathBuf,
     name: String,
@@ -131,7 +135,8 @@ impl Config {
         let (table, problems) = file::read(path).map_err(|problem| vec![problem])?;
         let folder = path.parent().map(Path::to_owned).unwrap_or_default();
         let name = path.display().to_string();
-        Self::assemble(Written { table, problems, folder, name }, env, options)
+        let file = Some(path.to_owned());
+        Self::assemble(Written { table, problems, file, folder, name }, env, options)
     }
 
     /// What `run --to` does without a file; `options` names the upstream.
@@ -155,7 +160,7 @@ impl Config {
         env: &Env,
         options: &Options,
     ) -> Result<Self, Vec<ConfigProblem>> {
-        let Written { table: mut file, mut problems, folder, name } = written;
+        let Written { table: mut file, mut problems, file: path, folder, name } = written;
         let folder = folder.as_path();
         // After a mistake of grammar the rest may not mean what it says.
         if problems.iter().any(|problem| problem.code == "syntax") {
@@ -172,16 +177,20 @@ impl Config {
             admin: reader.admin(),
             store: reader.store(),
             errors: reader.errors(),
-            cors_amend: values.globals.flag("cors.amend"),
+            cors: reader.cors(),
             status_path: reader.owned("status.path"),
             well_known: values.globals.flag("well_known.enabled"),
             telemetry: reader.telemetry(),
             jwt: reader.jwt(),
             scope: routes::parsed(&values.globals, "defaults.scope"),
             routes: Vec::new(),
+            files: Vec::new(),
             warnings: Vec::new(),
             values: Values { globals: Flat::default(), routes: Vec::new() },
         };
+        if let Some(path) = path {
+            config.files = files::files(&path, folder, &file, &values.globals);
+        }
         for flat in &values.routes {
             config.routes.extend(routes::read_route(flat, &values.globals));
         }
@@ -203,7 +212,7 @@ impl Config {
 impl Written {
     fn new(source: &Arc<Source>) -> Self {
         let (table, problems) = read_document(source);
-        Self { table, problems, folder: PathBuf::new(), name: source.name.clone() }
+        Self { table, problems, file: None, folder: PathBuf::new(), name: source.name.clone() }
     }
 }
 

@@ -115,6 +115,19 @@ pub(crate) enum ErrorFormat {
     Template { file: PathBuf, content_type: Option<String> },
 }
 
+/// `[cors]`
+#[derive(Clone, Debug, Default)]
+pub(crate) struct CorsSection {
+    /// Whether answers of the upstream are amended.
+    pub(crate) amend: bool,
+    /// Whose pages may read what the gateway itself says.
+    pub(crate) origins: Vec<String>,
+    /// Whether they may send cookies along.
+    pub(crate) credentials: bool,
+    /// Which headers of replays they see besides ours.
+    pub(crate) expose: Vec<String>,
+}
+
 /// `[telemetry]`
 #[derive(Clone, Debug)]
 pub(crate) struct Telemetry {
@@ -248,6 +261,16 @@ impl Reader<'_> {
                 (Code::OutcomeUnknown, status("unknown")),
                 (Code::ResponseNotRetained, status("not_retained")),
             ],
+        }
+    }
+
+    pub(crate) fn cors(&self) -> CorsSection {
+        let owned = |path: &str| self.flat.texts(path).into_iter().map(str::to_owned).collect();
+        CorsSection {
+            amend: self.flat.flag("cors.amend"),
+            origins: owned("cors.origins"),
+            credentials: self.flat.flag("cors.credentials"),
+            expose: owned("cors.expose"),
         }
     }
 

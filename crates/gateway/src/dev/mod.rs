@@ -23,6 +23,7 @@ use self::tail::Tail;
 use crate::args::DevArgs;
 use crate::config::{Config, Options};
 use crate::exit::{self, Exit};
+use crate::notify::Notify;
 use crate::run::install_metrics;
 use crate::serve::{Origin, Running};
 use crate::telemetry::logs::{self, Flush, Format, Logs};
@@ -77,7 +78,7 @@ async fn serve(args: DevArgs, folder: &Path, end: &mut End) -> Result<(), Exit> 
     let _flush = install_logs(&config)?;
     let metrics = install_metrics(&config)?;
     let mode = config.routes.first().map_or("optional", |route| route.mode.label());
-    let running = Running::start(config, origin, metrics).await?;
+    let running = Running::start(config, origin, metrics, Notify::default()).await?;
     let mut screen = Screen::of_process();
     let banner = Banner { behind, listen: &running.listen, admin: running.admin, upstream, mode };
     let tail = Tail::new(behind);

@@ -9,15 +9,17 @@ use std::time::Duration;
 use http::header::UPGRADE;
 use http::{Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
-use hyper::server::conn::{http1, http2};
+use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use oncekey::layer::Undelivered;
 use oncekey::problem::{Code, Problem};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::front::{Front, Peer, Told, refuse};
+use super::paced::Paced;
 use super::sieve::Limits;
+use super::streams;
 use super::strict::{End, Executed, Pace, Strict, Verdict, document};
 use crate::stop::Stop;
 
@@ -29,7 +31,7 @@ pub(super) enum Dialect {
 }
 
 /// How long and how much a client may do.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Deadlines {
     /// From the first byte of a head to its last; also from a connection to its first request.
     pub(crate) head: Duration,
@@ -40,11 +42,6 @@ pub(crate) struct Deadlines {
     /// Bytes of a head.
     pub(crate) max_head: usize,
 }
-
-/// What common servers allow for one client, and more than any client needs.
-const STREAMS: u32 = 100;
-/// A client that does not answer a ping for this long has gone.
-const PING: Duration = Duration::from_secs(20);
 
 /// Serves a connection until one of both sides ends it. Once `stop` is raised, what is under way is
 /// answered and nothing more is taken.
@@ -59,7 +56,7 @@ pub(super) async fn serve<I>(
 {
     let ended = match dialect {
         Dialect::Http1 => serve_one(front, io, peer, deadlines, stop).await,
-        Dialect::Http2 => serve_two(front, io, peer, deadlines, stop).await,
+        Dialect::Http2 => streams::serve(front, io, peer, deadlines, stop).await,
     };
     if let Err(error) = ended {
         // Clients hang up all the time, and who did so is nobody's business.
@@ -87,7 +84,7 @@ where
         async move {
             let switches =
                 request.headers().contains_key(UPGRADE) || request.method() == Method::CONNECT;
-            let response = front.answer(peer, request).await;
+            let response = front.answer(peer, request.map(Paced::free)).await;
             if switches {
                 settle(&verdict, response.status());
             }
@@ -118,31 +115,6 @@ where
 /// hyper reads no less at once.
 const SMALLEST_BUFFER: usize = 64 * 1024;
 
-async fn serve_two<I>(
-    front: Arc<Front>,
-    io: I,
-    peer: Peer,
-    deadlines: Deadlines,
-    stop: Stop,
-) -> hyper::Result<()>
-where
-    I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-{
-    let service = service_fn(move |request| {
-        let (front, peer) = (Arc::clone(&front), peer.clone());
-        async move { Ok::<_, Infallible>(front.answer(peer, request).await) }
-    });
-    let connection = http2::Builder::new(TokioExecutor::new())
-        .timer(TokioTimer::new())
-        .max_concurrent_streams(STREAMS)
-        .max_header_list_size(u32::try_from(deadlines.max_head).unwrap_or(u32::MAX))
-        .keep_alive_interval(PING)
-        .keep_alive_timeout(PING)
-        .auto_date_header(false)
-        .serve_connection(TokioIo::new(io), service);
-    until_stopped(connection, stop, |connection| connection.graceful_shutdown()).await
-}
-
 /// Says whether what a client sent behind its request is another protocol or the next request.
 fn settle(verdict: &Verdict, status: StatusCode) {
     match status {
@@ -152,7 +124,7 @@ fn settle(verdict: &Verdict, status: StatusCode) {
 }
 
 /// Says what was wrong with a body, where all that is known behind is that it broke off.
-fn blame(response: Response<Told>, end: Option<End>) -> Response<Told> {
+pub(super) fn blame(response: Response<Told>, end: Option<End>) -> Response<Told> {
     let extensions = response.extensions();
     let code = extensions.get::<Problem>().map(|problem| problem.code);
     match (end, code) {

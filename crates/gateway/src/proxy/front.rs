@@ -7,17 +7,17 @@ use arc_swap::ArcSwap;
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONNECTION, CONTENT_TYPE};
 use http::request::Parts;
-use http::{HeaderValue, Method, Request, Response, StatusCode};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::{Either, Full};
-use hyper::body::Incoming;
 use oncekey::engine::Engine;
 use oncekey::layer::{Outcome, RequestBody, ResponseBody};
 use tower_service::Service as _;
 
-use super::cors::allow;
+use super::cors::{Author, allow};
 use super::exchange::{Answered, Exchange};
 use super::forward::Reply;
 use super::headers::{Switch, say_forwarded, strip_hops};
+use super::paced::Paced;
 use super::watched::Watched;
 use crate::admin::Events;
 use crate::observe::Observer;
@@ -59,16 +59,19 @@ impl Front {
     pub(crate) async fn answer(
         self: Arc<Self>,
         peer: Peer,
-        request: Request<Incoming>,
+        request: Request<Paced>,
     ) -> Response<Told> {
         if request.method() == Method::CONNECT {
             return plain(StatusCode::METHOD_NOT_ALLOWED, Bytes::new());
         }
         let plan = self.plan.load_full();
+        let origin = plan.cors.origin(request.headers());
         if let Some(document) = plan.policy_document(&request) {
-            return told(document);
+            let mut response = told(document);
+            plan.cors.open(response.headers_mut(), origin.as_ref());
+            return response;
         }
-        let (mut head, body) = request.into_parts();
+        let (mut head, mut body) = request.into_parts();
         let switch = Switch::of(&head.headers);
         strip_hops(&mut head.headers, &plan.own);
         say_forwarded(&mut head.headers, peer.address, peer.scheme);
@@ -84,8 +87,12 @@ impl Front {
         };
         let assigned = route.map(|route| Assigned::new(route, &head));
         let preflight = plan.cors.preflight(&plan.routes, &head);
+        let is_status = plan.is_status(&head);
         let method = head.method.clone();
         let is_protected = assigned.as_ref().is_some_and(|at| at.treatment == Treatment::Protect);
+        if !is_protected && is_conversation(&head.headers) {
+            body.relax();
+        }
         let (request, exchange) = self.watch(head, body, assigned);
         let response = match plan.service.clone().call(request).await {
             Ok(response) => response,
@@ -96,7 +103,9 @@ impl Front {
         if response.status().is_success() && !preflight.is_empty() {
             allow(response.headers_mut(), &preflight);
         }
-        if is_protected {
+        if is_status || Author::of(response.extensions()) == Author::Gateway {
+            plan.cors.open(response.headers_mut(), origin.as_ref());
+        } else if is_protected {
             plan.cors.expose(response.headers_mut());
         }
         delivered(response, exchange)
@@ -106,7 +115,7 @@ impl Front {
     fn watch(
         self: &Arc<Self>,
         mut head: Parts,
-        body: Incoming,
+        body: Paced,
         assigned: Option<Assigned>,
     ) -> (Request<RequestBody<Overheard>>, Option<Exchange>) {
         let observed = assigned.as_ref().filter(|at| at.treatment == Treatment::Observe);
@@ -130,6 +139,13 @@ impl Front {
     }
 }
 
+/// Whether both sides may go on speaking for hours, with silence in between: calls of gRPC do. They
+/// are held up by nobody, and hold up nobody, as long as they are not read as a whole.
+fn is_conversation(headers: &HeaderMap) -> bool {
+    let kind = headers.get(CONTENT_TYPE);
+    kind.is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"))
+}
+
 /// What a client is told that was stopped in the middle of its request.
 pub(super) fn refuse(status: u16, problem: String) -> Response<Told> {
     let body = ResponseBody::new(Either::Right(Full::from(problem)));
@@ -148,6 +164,13 @@ impl Plan {
         let read = matches!(*request.method(), Method::GET | Method::HEAD);
         let document = self.well_known.as_ref()?;
         (read && request.uri().path() == well_known::PATH).then(|| document.clone())
+    }
+
+    /// Whether somebody asks what became of a key, which the layer answers.
+    fn is_status(&self, head: &Parts) -> bool {
+        let read = matches!(head.method, Method::GET | Method::HEAD);
+        let path = self.status_path.as_deref();
+        read && path.is_some_and(|path| head.uri.path().starts_with(path))
     }
 }
 

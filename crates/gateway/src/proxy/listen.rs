@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use std::{fs, io};
 
-use rustls::ServerConfig;
+use arc_swap::ArcSwap;
 use tokio::net::{TcpListener, TcpStream, UnixListener};
 use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
@@ -16,6 +16,7 @@ use tokio_rustls::TlsAcceptor;
 use super::certificate::client_name;
 use super::connection::{Deadlines, Dialect, serve};
 use super::front::{Front, Peer};
+use super::tls::Encryption;
 use crate::config::Listen;
 use crate::stop::Stop;
 
@@ -25,13 +26,12 @@ pub(crate) enum Listener {
     Unix(UnixListener, PathBuf),
 }
 
-/// What all connections of a listener have in common.
+/// On what terms clients are served. A reload swaps them; whoever is connected keeps those that it
+/// came under.
 #[derive(Clone)]
 pub(crate) struct Terms {
-    pub(crate) tls: Option<Arc<ServerConfig>>,
+    pub(crate) tls: Option<Encryption>,
     pub(crate) deadlines: Deadlines,
-    /// How many clients may be connected at the same time.
-    pub(crate) connections: usize,
 }
 
 /// A machine without file descriptors has some again when a few clients have left.
@@ -66,8 +66,15 @@ impl Listener {
     }
 
     /// Takes clients until `stop` is raised, and returns when the last of them has left.
-    pub(crate) async fn serve(self, front: Arc<Front>, terms: Terms, stop: Stop) {
-        let places = Arc::new(Semaphore::new(terms.connections));
+    /// No more than `most` are connected at the same time.
+    pub(crate) async fn serve(
+        self,
+        front: Arc<Front>,
+        terms: Arc<ArcSwap<Terms>>,
+        most: usize,
+        stop: Stop,
+    ) {
+        let places = Arc::new(Semaphore::new(most));
         loop {
             let place = tokio::select! {
                 biased;
@@ -82,7 +89,8 @@ impl Listener {
             };
             match accepted {
                 Ok(client) => {
-                    let (front, terms, stop) = (Arc::clone(&front), terms.clone(), stop.clone());
+                    let (front, stop) = (Arc::clone(&front), stop.clone());
+                    let terms = Terms::clone(&terms.load());
                     tokio::spawn(async move {
                         client.welcome(front, terms, stop).await;
                         drop(place);
@@ -95,7 +103,7 @@ impl Listener {
             }
         }
         // Whoever holds all places knows that nobody is left.
-        let all = u32::try_from(terms.connections).unwrap_or(u32::MAX);
+        let all = u32::try_from(most).unwrap_or(u32::MAX);
         drop(places.acquire_many(all).await);
     }
 
@@ -142,9 +150,13 @@ impl Client {
                 };
                 serve(front, stream, (peer, dialect), deadlines, stop).await;
             }
-            (Self::Tcp(stream, address), Some(config)) => {
-                let handshake = TlsAcceptor::from(config).accept(stream);
-                let Ok(Ok(stream)) = timeout(deadlines.head, handshake).await else { return };
+            (Self::Tcp(stream, address), Some(tls)) => {
+                let handshake = TlsAcceptor::from(tls.config).accept(stream);
+                let stream = match timeout(deadlines.head, handshake).await {
+                    Ok(Ok(stream)) => stream,
+                    Ok(Err(error)) => return without_tls(&error),
+                    Err(_) => return,
+                };
                 let dialect = match stream.get_ref().1.alpn_protocol() {
                     Some(b"h2") => Dialect::Http2,
                     Some(_) | None => Dialect::Http1,
@@ -155,6 +167,17 @@ impl Client {
             }
         }
     }
+}
+
+/// Somebody could not agree with us: its certificate is not known here, ours is not believed there,
+/// or it speaks something else. Whoever looks after clients wants to know which.
+fn without_tls(error: &io::Error) {
+    // Whoever only looks whether somebody listens connects and leaves. Balancers do so all day.
+    if error.kind() != io::ErrorKind::InvalidData {
+        return tracing::debug!(%error, "a client left during the handshake");
+    }
+    metrics::counter!("oncekey_requests_refused_total", "reason" => "tls").increment(1);
+    tracing::info!(%error, reason = "tls", "a client was stopped");
 }
 
 /// Looks at the first bytes and leaves them where they are. Clients that speak HTTP/2 without having

@@ -23,8 +23,11 @@ mod request;
 pub(super) mod tests;
 mod violation;
 
+pub(super) use self::authority::is_authority;
 use self::chunks::Chunks;
 use self::head::{After, Body, Head};
+pub(super) use self::names::is_protected;
+pub(super) use self::request::check_path;
 pub(super) use self::violation::Violation;
 
 /// Follows the messages of one connection, from the client to us.

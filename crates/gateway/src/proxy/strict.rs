@@ -18,8 +18,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use self::farewell::Farewell;
 pub(super) use self::farewell::{Executed, document};
-pub(super) use self::patience::Pace;
-use self::patience::Patience;
+pub(super) use self::patience::{Pace, Patience};
 use self::verdict::Settled;
 pub(super) use self::verdict::{End, Verdict, Why};
 use super::sieve::{Limits, Passed, Place, Sieve};

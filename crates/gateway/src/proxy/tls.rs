@@ -8,6 +8,7 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig};
+use sha2::{Digest as _, Sha256};
 
 use crate::config::ServerTls;
 
@@ -24,11 +25,27 @@ pub(crate) enum TlsError {
     Clients(PathBuf, #[source] Box<dyn std::error::Error + Send + Sync>),
 }
 
+/// Encryption as it was read from its files.
+#[derive(Clone, Debug)]
+pub(crate) struct Encryption {
+    pub(super) config: Arc<ServerConfig>,
+    /// Tells certificates apart.
+    digest: [u8; 32],
+}
+
+/// Two are equal if clients see the same certificate.
+impl PartialEq for Encryption {
+    fn eq(&self, other: &Self) -> bool {
+        self.digest == other.digest
+    }
+}
+
 /// Reads the files. They are read again when the configuration is.
 ///
 /// TLS early data stays off: it can be replayed by anybody on the way (T26).
-pub(crate) fn server(files: &ServerTls) -> Result<Arc<ServerConfig>, TlsError> {
+pub(crate) fn server(files: &ServerTls) -> Result<Encryption, TlsError> {
     let chain = certificates(&files.cert_file)?;
+    let digest = chain.iter().fold(Sha256::new(), Sha256::chain_update).finalize().into();
     let key = PrivateKeyDer::from_pem_file(&files.key_file)
         .map_err(|error| TlsError::File(files.key_file.clone(), error))?;
     let provider = Arc::new(aws_lc_rs::default_provider());
@@ -53,7 +70,7 @@ pub(crate) fn server(files: &ServerTls) -> Result<Arc<ServerConfig>, TlsError> {
     };
     let mut config = builder.with_single_cert(chain, key).map_err(TlsError::Pair)?;
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    Ok(Arc::new(config))
+    Ok(Encryption { config: Arc::new(config), digest })
 }
 
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {

@@ -38,7 +38,7 @@ pub(super) enum Broke {
 }
 
 /// How much an upstream may say before its body: more than common servers accept.
-const MAX_HEAD: usize = 256 * 1024;
+pub(super) const MAX_HEAD: u32 = 256 << 10;
 /// How many lines that may be. The hundred that hyper reads by itself are not enough: work that is
 /// done must not become an unknown outcome because its answer sets many cookies.
 const MAX_FIELDS: usize = 1_024;
@@ -48,7 +48,7 @@ impl Line {
         let written = stream.written();
         let (sender, connection) = http1::Builder::new()
             .preserve_header_case(true)
-            .max_buf_size(MAX_HEAD)
+            .max_buf_size(usize::try_from(MAX_HEAD).unwrap_or(usize::MAX))
             .max_headers(MAX_FIELDS)
             .handshake(TokioIo::new(stream))
             .await?;

@@ -21,7 +21,7 @@ use tokio::time::timeout;
 use self::dial::{Chosen, Dialler};
 use self::line::{Broke, Line};
 use self::pool::Pool;
-use self::shared::SharedLine;
+use self::shared::{SharedLine, Way, closed};
 use crate::overheard::Overheard;
 
 pub(crate) use self::answer::Answer;
@@ -52,6 +52,10 @@ pub(crate) struct Patience {
     /// For the head of an answer, from when the request is sent.
     pub(crate) answer: Duration,
 }
+
+/// The one that is there, and a new one if that has ended. A server that closes both does not want to
+/// be asked.
+const CONNECTIONS: usize = 2;
 
 /// Why there is no answer, and what is known about the request.
 #[derive(Debug, thiserror::Error)]
@@ -99,8 +103,15 @@ impl Upstream {
         care: Care,
     ) -> Result<Response<Answer>, Failure> {
         let inner = &*self.0;
-        if inner.dialler.target.speaks == Speaks::Http2 || inner.shared.is_open().await {
-            return inner.send_shared(request, None).await;
+        if inner.dialler.target.speaks == Speaks::Http2 {
+            return inner.send_http2(request).await;
+        }
+        if let Some(way) = inner.shared.open().await {
+            match inner.share(way, request).await {
+                Ok(response) => return Ok(response),
+                Err(Missed::Failed(failure)) => return Err(failure),
+                Err(Missed::Untouched(again)) => request = *again,
+            }
         }
         while let Some(line) = inner.pool.take(care) {
             match inner.exchange(line, request).await {
@@ -110,19 +121,18 @@ impl Upstream {
             }
         }
         let (stream, chosen) = inner.dialler.dial().await.map_err(Failure::Unreachable)?;
-        if chosen == Chosen::Http2 {
-            return inner.send_shared(request, Some(stream)).await;
-        }
-        let line = Line::open(stream).await;
-        let line = line.map_err(|error| Failure::Broke(Undelivered::NeverSent, error))?;
-        match inner.exchange(line, request).await {
-            Ok(response) => Ok(response),
-            Err(Missed::Failed(failure)) => Err(failure),
-            Err(Missed::Untouched(_)) => {
-                let gone = io::Error::new(io::ErrorKind::ConnectionReset, "closed at once");
-                Err(Failure::Unreachable(gone))
+        let answered = match chosen {
+            Chosen::Http2 => inner.share(inner.shared.adopt(stream).await?, request).await,
+            Chosen::Unsaid => {
+                let line = Line::open(stream).await;
+                let line = line.map_err(|error| Failure::Broke(Undelivered::NeverSent, error))?;
+                inner.exchange(line, request).await
             }
-        }
+        };
+        answered.map_err(|missed| match missed {
+            Missed::Failed(failure) => failure,
+            Missed::Untouched(_) => closed(),
+        })
     }
 }
 
@@ -160,17 +170,39 @@ impl Inner {
         }
     }
 
-    async fn send_shared(
+    /// Sends a request to an upstream that speaks HTTP/2 unasked.
+    async fn send_http2(
         &self,
-        request: Request<Outgoing>,
-        stream: Option<Stream>,
+        mut request: Request<Outgoing>,
     ) -> Result<Response<Answer>, Failure> {
-        let sender = self.shared.sender(&self.dialler, stream).await?;
-        match timeout(self.patience.answer, shared::exchange(sender, request)).await {
+        for _ in 0..CONNECTIONS {
+            // Whoever waits for somebody else's connection waits no longer than for its own.
+            let way = timeout(self.patience.connect, self.shared.dial(&self.dialler)).await;
+            let late = || io::Error::new(io::ErrorKind::TimedOut, "no connection in time");
+            let way = way.map_err(|_| Failure::Unreachable(late()))??;
+            match self.share(way, request).await {
+                Ok(response) => return Ok(response),
+                Err(Missed::Failed(failure)) => return Err(failure),
+                Err(Missed::Untouched(again)) => request = *again,
+            }
+        }
+        Err(closed())
+    }
+
+    async fn share(
+        &self,
+        way: Way,
+        request: Request<Outgoing>,
+    ) -> Result<Response<Answer>, Missed> {
+        let exchange = way.clone().exchange(request, self.dialler.target.tls);
+        match timeout(self.patience.answer, exchange).await {
             Ok(answered) => answered.map(|response| response.map(Answer::of_stream)),
-            // On a connection that is shared nobody can tell whether the frames of this request
-            // were among those that were written.
-            Err(_) => Err(Failure::Late(Undelivered::NoAnswer)),
+            Err(_) => {
+                way.give_up();
+                // On a connection that is shared nobody can tell whether the frames of this
+                // request were among those that were written.
+                Err(Missed::Failed(Failure::Late(Undelivered::NoAnswer)))
+            }
         }
     }
 }

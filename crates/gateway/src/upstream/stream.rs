@@ -39,7 +39,8 @@ impl Stream {
 }
 
 impl Written {
-    /// One task drives the connection and looks at this, so no order between threads is needed.
+    /// Whoever looks drives the connection itself, or has heard of its end over a channel. Either
+    /// puts what was written before, so no order between threads is needed here.
     pub(super) fn bytes(&self) -> u64 {
         self.0.load(Ordering::Relaxed)
     }

@@ -42,14 +42,15 @@ pub(crate) enum Speaks {
 /// Why a text is no target.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum TargetError {
-    #[error("`{0}` is not an address; write http://127.0.0.1:3000 or unix:/run/app.sock")]
-    Syntax(String),
-    #[error("`{0}` is not a scheme for upstreams; use http, https, h2c or unix")]
+    /// Without the text: a password may stand in it.
+    #[error("this is not an address: write http://127.0.0.1:3000 or unix:/run/app.sock")]
+    Syntax,
+    #[error("`{0}` is not a scheme for upstreams: use http, https, h2c or unix")]
     Scheme(String),
-    #[error(
-        "the address of an upstream has no path, query or user: write only scheme, host and port"
-    )]
-    TooMuch,
+    #[error("the address of an upstream has no path: requests keep their own")]
+    Path,
+    #[error("the address of an upstream has no user and no password")]
+    User,
 }
 
 impl FromStr for Target {
@@ -58,26 +59,33 @@ impl FromStr for Target {
     fn from_str(text: &str) -> Result<Self, TargetError> {
         if let Some(path) = text.strip_prefix("unix:") {
             let path = path.strip_prefix("//").unwrap_or(path);
-            if !path.starts_with('/') {
-                return Err(TargetError::Syntax(text.to_owned()));
+            if !path.starts_with('/') || path.len() == 1 {
+                return Err(TargetError::Syntax);
             }
             let place = Place::Unix(PathBuf::from(path));
             return Ok(Self { place, tls: Tls::Plain, speaks: Speaks::Http1 });
         }
         let whole =
             if text.starts_with(':') { format!("http://127.0.0.1{text}") } else { text.to_owned() };
-        let uri = Uri::from_str(&whole).map_err(|_| TargetError::Syntax(text.to_owned()))?;
-        let (Some(scheme), Some(authority)) = (uri.scheme(), uri.authority()) else {
-            return Err(TargetError::Syntax(text.to_owned()));
-        };
-        let (tls, speaks) = match scheme.as_str() {
+        let scheme = whole.split_once("://").map_or("", |(scheme, _)| scheme);
+        let (tls, speaks) = match scheme {
             "http" => (Tls::Plain, Speaks::Http1),
             "https" => (Tls::Encrypted, Speaks::Http1),
             "h2c" => (Tls::Plain, Speaks::Http2),
-            other => return Err(TargetError::Scheme(other.to_owned())),
+            other
+                if !other.is_empty() && other.bytes().all(|byte| byte.is_ascii_alphanumeric()) =>
+            {
+                return Err(TargetError::Scheme(other.to_owned()));
+            }
+            _ => return Err(TargetError::Syntax),
         };
-        if !matches!(uri.path(), "" | "/") || uri.query().is_some() || has_user(authority) {
-            return Err(TargetError::TooMuch);
+        let uri = Uri::from_str(&whole).map_err(|_| TargetError::Syntax)?;
+        let authority = uri.authority().ok_or(TargetError::Syntax)?;
+        if has_user(authority) {
+            return Err(TargetError::User);
+        }
+        if !matches!(uri.path(), "" | "/") || uri.query().is_some() {
+            return Err(TargetError::Path);
         }
         let port = authority.port_u16().unwrap_or(match tls {
             Tls::Plain => 80,
@@ -86,7 +94,7 @@ impl FromStr for Target {
         // Without the brackets that an IPv6 address has in a URL.
         let host = authority.host().trim_start_matches('[').trim_end_matches(']').to_owned();
         if host.is_empty() || port == 0 {
-            return Err(TargetError::Syntax(text.to_owned()));
+            return Err(TargetError::Syntax);
         }
         Ok(Self { place: Place::Tcp { host, port }, tls, speaks })
     }
@@ -141,14 +149,18 @@ mod tests {
             ("127.0.0.1:3000", "not an address"),
             ("http://", "not an address"),
             ("http://host:0", "not an address"),
-            ("file:///etc/passwd", "not an address"),
+            ("file:///etc/passwd", "use http, https, h2c or unix"),
             ("ftp://host", "use http, https, h2c or unix"),
-            ("http://host/v1", "only scheme, host and port"),
-            ("http://me:secret@host", "only scheme, host and port"),
+            ("http://host/v1", "no path"),
+            ("http://host?a", "no path"),
+            ("http://me:secret@host", "no user"),
             ("unix:app.sock", "not an address"),
+            ("unix:/", "not an address"),
+            ("me:secret@host", "not an address"),
         ] {
             let error = text.parse::<Target>().unwrap_err().to_string();
             assert!(error.contains(advice), "{text}: {error}");
+            assert!(!error.contains("secret"), "{error}");
         }
     }
 }

@@ -25,6 +25,7 @@ pub(crate) struct Home {
 #[derive(Debug)]
 pub(crate) struct Gateway {
     child: Child,
+    /// Nowhere, if clients come in over a socket in a file.
     pub(crate) address: SocketAddr,
     pub(crate) admin: SocketAddr,
     log: Arc<Mutex<String>>,
@@ -55,9 +56,14 @@ impl Home {
 
     /// Writes the configuration: an upstream, free ports, and whatever else is said.
     pub(crate) fn configure(&self, upstream: &str, rest: &str) {
+        self.configure_at("127.0.0.1:0", upstream, rest);
+    }
+
+    /// The same for clients that come in elsewhere.
+    pub(crate) fn configure_at(&self, listen: &str, upstream: &str, rest: &str) {
         let text = format!(
             "version = 1\n\
-             [server]\nlisten = \"127.0.0.1:0\"\nupstream = \"{upstream}\"\n\
+             [server]\nlisten = \"{listen}\"\nupstream = \"{upstream}\"\n\
              drain = {{ delay = \"0s\", timeout = \"30s\" }}\n\
              [admin]\nlisten = \"127.0.0.1:0\"\n{rest}"
         );
@@ -82,12 +88,18 @@ impl Home {
 
     /// Starts the gateway with these options.
     pub(crate) fn run_with(&self, options: &[&str]) -> Gateway {
+        self.run_in(options, &[])
+    }
+
+    /// The same, with further variables.
+    pub(crate) fn run_in(&self, options: &[&str], variables: &[(&str, &str)]) -> Gateway {
         let own = || format!("sqlite://{}", self.path().join("keys.db").display());
         let mut command = Command::new(env!("CARGO_BIN_EXE_oncekey"));
         command
             .arg("run")
             .args(options)
-            .env("ONCEKEY_STORE", self.store.clone().unwrap_or_else(own));
+            .env("ONCEKEY_STORE", self.store.clone().unwrap_or_else(own))
+            .envs(variables.iter().copied());
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("the program starts");
         let log = Arc::new(Mutex::new(String::new()));
@@ -97,7 +109,8 @@ impl Home {
             let _ = child.wait();
             panic!("the gateway does not serve:\n{}", log.lock().unwrap());
         };
-        let at = |name: &str| line[name].as_str().unwrap().parse().unwrap();
+        let nowhere = SocketAddr::from(([0, 0, 0, 0], 0));
+        let at = |name: &str| line[name].as_str().unwrap().parse().unwrap_or(nowhere);
         Gateway { child, address: at("listen"), admin: at("admin"), log }
     }
 }

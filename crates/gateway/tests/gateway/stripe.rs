@@ -1,6 +1,6 @@
 //! The official Python SDK of Stripe in front of a toy of its API, over a wire that is cut.
 
-use std::path::{Path, PathBuf};
+use std::ffi::OsString;
 use std::process::{Command, Stdio};
 
 use serde_json::Value;
@@ -19,21 +19,11 @@ mode = "optional"
 match = "POST /v1/{rest...}"
 "#;
 
-/// A Python with the SDK: the one that `ONCEKEY_TEST_STRIPE_PYTHON` names, or one that is made here.
-fn python(folder: &Path) -> PathBuf {
-    if let Some(python) = std::env::var_os("ONCEKEY_TEST_STRIPE_PYTHON") {
-        return python.into();
-    }
-    let venv = folder.join("venv");
-    let run = |command: &mut Command| {
-        let output = command.output().expect("this test needs python3 on the PATH");
-        let said = String::from_utf8_lossy(&output.stderr).into_owned();
-        assert!(output.status.success(), "the Python package stripe cannot be installed:\n{said}");
-    };
-    run(Command::new("python3").args(["-m", "venv"]).arg(&venv));
-    let python = venv.join("bin/python");
-    run(Command::new(&python).args(["-m", "pip", "install", "--quiet", "stripe"]));
-    python
+/// A Python with the SDK.
+fn python() -> OsString {
+    std::env::var_os("ONCEKEY_TEST_STRIPE_PYTHON").unwrap_or_else(|| {
+        panic!("ONCEKEY_TEST_STRIPE_PYTHON is not set: run `cargo xtask test`, or name a Python that has the package stripe")
+    })
 }
 
 /// F11 with somebody else's client: its own retries end in one charge and the first answer.
@@ -42,11 +32,10 @@ fn python(folder: &Path) -> PathBuf {
 async fn the_sdk_of_stripe_charges_once_over_a_wire_that_is_cut() {
     let toy = Script::run("python3", Command::new("python3").arg(file("gateway/toy_stripe.py")));
     let home = Home::on_sqlite();
-    let python = python(home.path());
     home.configure(&toy.url(), ROUTES);
     let gateway = home.run();
     let cutter = Cutter::start(gateway.address, 2).await;
-    let mut sdk = Command::new(python);
+    let mut sdk = Command::new(python());
     sdk.arg(file("gateway/charge.py")).arg(format!("http://{}", cutter.address));
     let sdk = sdk.stdin(Stdio::null()).output();
     let output =

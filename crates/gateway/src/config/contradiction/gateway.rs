@@ -2,12 +2,11 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use http::Uri;
-
 use crate::config::Config;
 use crate::config::flat::Flat;
 use crate::config::problem::ConfigProblem;
 use crate::config::source::SourceKind;
+use crate::upstream::{Place, Target};
 
 pub(super) fn find(config: &Config, flat: &Flat) -> Vec<ConfigProblem> {
     let checks = [
@@ -17,6 +16,7 @@ pub(super) fn find(config: &Config, flat: &Flat) -> Vec<ConfigProblem> {
         half_a_certificate,
         half_a_template,
         half_a_jwt,
+        half_of_cors,
         password_in_a_file,
     ];
     checks.iter().filter_map(|check| check(config, flat)).collect()
@@ -62,21 +62,15 @@ fn upstream_is_the_gateway(config: &Config, flat: &Flat) -> Option<ConfigProblem
 }
 
 fn leads_to(upstream: &str, listen: SocketAddr) -> bool {
-    let whole = match upstream.strip_prefix(':') {
-        Some(port) => format!("http://127.0.0.1:{port}"),
-        None => upstream.to_owned(),
-    };
-    let Ok(uri) = whole.parse::<Uri>() else { return false };
-    let standard = if uri.scheme_str() == Some("https") { 443 } else { 80 };
-    if uri.port_u16().unwrap_or(standard) != listen.port() {
+    let Ok(Target { place: Place::Tcp { host, port }, .. }) = upstream.parse() else {
         return false;
-    }
-    let host = uri.host().unwrap_or_default().trim_matches(['[', ']']);
+    };
     let here = |ip: IpAddr| ip.is_loopback() || ip.is_unspecified();
-    match host.parse::<IpAddr>() {
-        Ok(ip) => ip == listen.ip() || here(ip) && here(listen.ip()),
-        Err(_) => host == "localhost" && here(listen.ip()),
-    }
+    port == listen.port()
+        && match host.parse::<IpAddr>() {
+            Ok(ip) => ip == listen.ip() || here(ip) && here(listen.ip()),
+            Err(_) => host == "localhost" && here(listen.ip()),
+        }
 }
 
 fn half_a_certificate(_: &Config, flat: &Flat) -> Option<ConfigProblem> {
@@ -121,6 +115,24 @@ fn half_a_jwt(_: &Config, flat: &Flat) -> Option<ConfigProblem> {
         (true, true, false) | (true, false, true) | (false, false, false) => return None,
     };
     Some(contradiction(flat, path, message))
+}
+
+fn half_of_cors(config: &Config, flat: &Flat) -> Option<ConfigProblem> {
+    let cors = &config.cors;
+    if cors.credentials && cors.origins.iter().any(|origin| origin == "*") {
+        let message = "browsers refuse `*` for pages that send cookies along: name the origins";
+        return Some(contradiction(flat, "cors.credentials", message));
+    }
+    let alone = if cors.credentials {
+        "cors.credentials"
+    } else if !cors.expose.is_empty() {
+        "cors.expose"
+    } else {
+        return None;
+    };
+    cors.origins.is_empty().then(|| {
+        contradiction(flat, alone, "it means nothing without `origins`: say whose pages may read")
+    })
 }
 
 fn password_in_a_file(_: &Config, flat: &Flat) -> Option<ConfigProblem> {

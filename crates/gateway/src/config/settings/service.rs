@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{Setting, Unset, table};
-use crate::config::form::{STATUS_PATH, URL, WORDS};
+use crate::config::form::{HEADER, ORIGIN, STATUS_PATH, URL, WORDS};
 use crate::config::kind::{Kind, Secrecy};
 
 pub(super) static ERRORS: [Setting; 5] = [
@@ -79,13 +79,34 @@ static STATUSES: [Setting; 6] = [
     },
 ];
 
-pub(super) static CORS: [Setting; 1] = [Setting {
-    name: "amend",
-    kind: Kind::Flag,
-    unset: Unset::Is("false"),
-    about: "Adds the key to the headers that successful preflights allow, and ours to those that \
-            browsers show.",
-}];
+pub(super) static CORS: [Setting; 4] = [
+    Setting {
+        name: "amend",
+        kind: Kind::Flag,
+        unset: Unset::Is("false"),
+        about: "Adds the key to the headers that successful preflights allow, and ours to those \
+                that browsers show.",
+    },
+    Setting {
+        name: "origins",
+        kind: Kind::List(&Kind::Text(&ORIGIN)),
+        unset: Unset::Is("[]"),
+        about: "Whose pages may read what the gateway itself says: replays, refusals, statuses. \
+                `\"*\"` stands for all. What the upstream answers is its own business.",
+    },
+    Setting {
+        name: "credentials",
+        kind: Kind::Flag,
+        unset: Unset::Is("false"),
+        about: "Whether those pages may read it where they sent cookies along.",
+    },
+    Setting {
+        name: "expose",
+        kind: Kind::List(&Kind::Text(&HEADER)),
+        unset: Unset::Is("[]"),
+        about: "Headers of your API that those pages may see on replays, besides ours.",
+    },
+];
 
 pub(super) static STATUS: [Setting; 1] = [Setting {
     name: "path",

@@ -37,6 +37,11 @@ pub(super) fn read(authority: &[u8]) -> Option<Port> {
     }
 }
 
+/// Whether it is an authority, with or without a port.
+pub(in crate::proxy) fn is_authority(authority: &[u8]) -> bool {
+    read(authority).is_some()
+}
+
 fn is_name(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~')
 }

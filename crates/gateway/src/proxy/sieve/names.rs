@@ -41,7 +41,7 @@ const PROTECTED_PREFIX: &[u8] = b"x-forwarded-";
 
 /// Whether the field is protected, or could be taken for one that is: it has an underscore where that
 /// one has a dash. Other names with underscores are nobody's twins: applications have their own.
-pub(super) fn is_protected(name: &[u8]) -> bool {
+pub(in crate::proxy) fn is_protected(name: &[u8]) -> bool {
     PROTECTED.iter().any(|protected| is_alike(name, protected))
         || name.get(..PROTECTED_PREFIX.len()).is_some_and(|front| is_alike(front, PROTECTED_PREFIX))
 }

@@ -110,6 +110,14 @@ fn target_authority(method: Method, target: &[u8]) -> Result<Option<Range<usize>
     }
 }
 
+/// Checks a path and a query that stand alone.
+pub(in crate::proxy) fn check_path(path: &[u8]) -> Result<(), Violation> {
+    match target_authority(Method::Other, path)? {
+        None => Ok(()),
+        Some(_) => Err(Violation::TargetForm),
+    }
+}
+
 /// A fragment never leaves the client. A backtick comes unencoded from browsers, but only in a
 /// query, and the next reader takes it nowhere else.
 #[cold]

@@ -25,7 +25,7 @@ pub(in crate::proxy) struct Pace {
 
 /// The patience with one client.
 #[derive(Debug)]
-pub(super) struct Patience {
+pub(in crate::proxy) struct Patience {
     pace: Pace,
     wait: Wait,
     /// How long the body may still stand still.
@@ -50,12 +50,12 @@ impl Default for Pace {
 }
 
 impl Patience {
-    pub(super) fn new(pace: Pace) -> Self {
+    pub(in crate::proxy) fn new(pace: Pace) -> Self {
         Self { pace, wait: Wait::No, left: pace.body, timer: None }
     }
 
     /// So many bytes came, `passed` of what we have could go on, and the client is in `place` now.
-    pub(super) fn arrived(&mut self, bytes: usize, passed: usize, place: Place) {
+    pub(in crate::proxy) fn arrived(&mut self, bytes: usize, passed: usize, place: Place) {
         match self.wait {
             Wait::Body { since } => {
                 let spent = since.elapsed();
@@ -73,7 +73,7 @@ impl Patience {
     }
 
     /// Ready when the client was silent for too long in this place.
-    pub(super) fn poll_spent(&mut self, cx: &mut Context<'_>, place: Place) -> Poll<Why> {
+    pub(in crate::proxy) fn poll_spent(&mut self, cx: &mut Context<'_>, place: Place) -> Poll<Why> {
         let (deadline, why) = match place {
             Place::Head => (self.head_deadline(), Why::SlowHead),
             Place::Body => (self.body_deadline(), Why::SlowBody),

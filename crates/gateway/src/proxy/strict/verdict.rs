@@ -67,7 +67,7 @@ impl Verdict {
     }
 
     /// Notes why the client was stopped. Only the first reason counts.
-    pub(super) fn finish(&self, end: End) {
+    pub(in crate::proxy) fn finish(&self, end: End) {
         let _ = self.0.end.set(end);
     }
 

@@ -1,0 +1,89 @@
+//! How long a client of HTTP/2 may do nothing (T12).
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::{BodyExt as _, StreamBody};
+use hyper::body::{Frame, Incoming};
+use hyper::client::conn::http2;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+use crate::clients::ROUTES;
+use crate::common::gateway::{Gateway, Home};
+use crate::common::within;
+use crate::upstream::{Speaks, Upstream};
+
+const HURRY: &str = "[server.timeouts]\nbody = \"300ms\"\nidle = \"500ms\"\nheader = \"500ms\"\n";
+
+async fn scene() -> (Home, Upstream, Gateway) {
+    let home = Home::on_sqlite();
+    let upstream = Upstream::start(Speaks::Plain, home.path()).await;
+    home.configure(&upstream.url, &format!("{HURRY}{ROUTES}"));
+    let gateway = home.run();
+    (home, upstream, gateway)
+}
+
+/// One stream that stands still is told so, whatever the others on its connection do.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_slow_stream_is_told_so_and_claims_nothing() {
+    let (_home, upstream, gateway) = scene().await;
+    for (path, kind) in [
+        ("/payments", "application/json"),
+        // Read as a whole before anything is done, so it has to come to its end.
+        ("/payments", "application/grpc"),
+        ("/unprotected", "application/json"),
+    ] {
+        let answer = slow(&gateway, path, kind).await;
+        assert_eq!(answer.status(), 408, "{path} {kind}");
+        let body = within("its body", answer.collect()).await.unwrap().to_bytes();
+        assert!(crate::common::contains(&body, b"\"slow_body\""), "{}", body.escape_ascii());
+    }
+    assert_eq!(upstream.runs().len(), 0);
+}
+
+/// A call of gRPC may be silent for as long as it likes.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_conversation_may_be_silent() {
+    let (_home, upstream, gateway) = scene().await;
+    let answer = slow(&gateway, "/unprotected", "application/grpc+proto").await;
+    assert_eq!(answer.status(), 200);
+    assert_eq!(upstream.runs()[0].length, 2);
+}
+
+/// Sends a byte, waits for three times as long as a body may stand still, and sends another.
+async fn slow(gateway: &Gateway, path: &str, kind: &str) -> Response<Incoming> {
+    let socket = TcpStream::connect(gateway.address).await.unwrap();
+    let handshake = http2::handshake(TokioExecutor::new(), TokioIo::new(socket));
+    let (mut sender, connection) = handshake.await.unwrap();
+    tokio::spawn(connection);
+    let bytes = futures_util::stream::unfold(0, async |sent| {
+        if sent == 1 {
+            tokio::time::sleep(Duration::from_millis(900)).await;
+        }
+        (sent < 2).then(|| (Ok::<_, hyper::Error>(Frame::data(Bytes::from("1"))), sent + 1))
+    });
+    let request = Request::post(format!("http://api.example{path}"))
+        .header("idempotency-key", "key-1")
+        .header("content-type", kind)
+        .body(StreamBody::new(bytes).boxed_unsync())
+        .unwrap();
+    within("an answer", sender.send_request(request)).await.unwrap()
+}
+
+/// A connection without requests is ended in peace, and one that never says what it is as well.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_idle_connection_ends() {
+    let (_home, _upstream, gateway) = scene().await;
+    let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+    // All of it, half of it, and the first word.
+    for said in [&preface[..], &preface[..20], &preface[..4]] {
+        let mut socket = TcpStream::connect(gateway.address).await.unwrap();
+        socket.write_all(said).await.unwrap();
+        let mut heard = Vec::new();
+        let ended = tokio::time::timeout(Duration::from_secs(5), socket.read_to_end(&mut heard));
+        assert!(ended.await.is_ok(), "{}", said.escape_ascii());
+    }
+}
