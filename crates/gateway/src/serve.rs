@@ -10,12 +10,14 @@ use arc_swap::ArcSwap;
 use async_trait::async_trait;
 use oncekey::core::Policy;
 use oncekey::engine::Drained;
+use oncekey::entropy::SystemEntropy;
 use tokio::net::TcpListener;
 use tokio::sync::{Mutex, Notify};
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
 use crate::admin::{self, Access, Admin, Audit, Events, Gateway, Reload, RouteView, Token};
+use crate::completer::Completer;
 use crate::config::{Config, Env, Listen, Options};
 use crate::exit::{self, Exit};
 use crate::keeping::Keeping;
@@ -34,6 +36,7 @@ pub(crate) struct Running {
     clients: JoinHandle<()>,
     operators: JoinHandle<()>,
     loops: Vec<JoinHandle<()>>,
+    stop_completer: Stopper,
     stop_clients: Stopper,
     stop_operators: Stopper,
 }
@@ -99,7 +102,9 @@ impl Running {
         let operators = bind_admin(config.admin.listen).await?;
         let terms = terms(&config)?;
         let access = access(&config)?;
-        let loops = loops(&config, &keeping, &front);
+        let (stop_completer, completer_stopped) = stop();
+        let mut loops = loops(&config, &keeping, &front);
+        loops.push(tokio::spawn(completer(&keeping, &front, completer_stopped).run()));
         let gate = Arc::new(Gate {
             front: Arc::clone(&front),
             keeping,
@@ -116,7 +121,17 @@ impl Running {
         let staff = Staff { listener: operators, access, metrics, audit };
         let operators = Arc::clone(&gate).serve_operators(staff, operators_stopped);
         let operators = tokio::spawn(operators);
-        Ok(Self { gate, listen, admin, clients, operators, loops, stop_clients, stop_operators })
+        Ok(Self {
+            gate,
+            listen,
+            admin,
+            clients,
+            operators,
+            loops,
+            stop_completer,
+            stop_clients,
+            stop_operators,
+        })
     }
 
     /// Finished requests, as they happen.
@@ -138,6 +153,8 @@ impl Running {
     /// what was never sent is handed back.
     pub(crate) async fn finish(self) -> Drained {
         self.gate.draining.store(true, Ordering::SeqCst);
+        // What it would begin now, another gateway or the next start begins, too.
+        self.stop_completer.raise();
         let drain = self.gate.config.load().server.drain;
         // Whoever sends clients here looks at the readiness now and then.
         sleep(drain.delay).await;
@@ -250,6 +267,11 @@ fn loops(config: &Config, keeping: &Keeping, front: &Arc<Front>) -> Vec<JoinHand
         found.map(|route| Arc::clone(&route.spec.policy))
     });
     vec![tokio::spawn(reaper.run()), tokio::spawn(sweeper.run())]
+}
+
+fn completer(keeping: &Keeping, front: &Arc<Front>, stop: Stop) -> Completer {
+    let entropy = Arc::<SystemEntropy>::default();
+    Completer::new(Arc::clone(front), keeping.clone(), entropy, stop)
 }
 
 fn terms(config: &Config) -> Result<Terms, Exit> {
