@@ -25,6 +25,9 @@ struct Seen<'c> {
 /// The largest body of a request that is kept: what stores take, less a mebibyte for its head, which
 /// is encrypted together with it.
 const KEEPABLE: usize = MAX_BODY - 1024 * 1024;
+/// The largest head. A line takes up to twice its room in a store, which takes 256 KiB of them, and the
+/// scope comes along.
+const KEEPABLE_HEAD: usize = 96 * 1024;
 
 pub(super) fn find(config: &Config, values: &Values) -> Vec<ConfigProblem> {
     let seen = values
@@ -174,8 +177,13 @@ fn completed_in_vain(route: &Seen<'_>) -> Option<ConfigProblem> {
 
 fn too_large_to_keep(route: &Seen<'_>) -> Option<ConfigProblem> {
     completes(route)?;
+    if route.config.server.max_head > KEEPABLE_HEAD {
+        let message = "`complete` keeps requests, and a store keeps heads of at most 96 KiB";
+        let problem = route.contradiction(&["complete"], message);
+        return Some(problem.note("set `server.max_head` to 96KiB or less"));
+    }
     (route.spec.policy.limits.request_body > KEEPABLE).then(|| {
-        let message = "`complete` keeps requests, and a store keeps at most 15 MiB of one";
+        let message = "`complete` keeps requests, and a store keeps bodies of at most 15 MiB then";
         route.contradiction(&["limits.max_request_body", "complete"], message)
     })
 }

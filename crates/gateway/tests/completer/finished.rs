@@ -1,0 +1,78 @@
+//! What is finished without a retry.
+
+use rustix::process::Signal;
+
+use crate::scene::{A_LOOK, KEPT, SECRET, Scene, ended, listed, retry, routes, until_ended};
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_payment_whose_gateway_was_killed_is_made_again_and_its_retry_is_a_replay() {
+    let scene = Scene::set();
+    scene.abandon(&routes("")).await;
+    assert!(!scene.is_on_disk(SECRET), "a credential is on the disk");
+    scene.upstream.release("acme").await;
+    let gateway = scene.run(&routes(""));
+    scene.upstream.until_begun("acme", 2).await;
+    until_ended(&gateway, "finished").await;
+    gateway.says("an abandoned request was finished").await;
+    let seen = retry(&gateway).await;
+    assert_eq!((seen.status, seen.text()), (201, r#"{"id":"pay_2"}"#));
+    assert!(seen.is_replay(), "{seen:?}");
+    assert_eq!(scene.runs().await.len(), 2);
+    assert_eq!(listed(&gateway, KEPT).await, 0, "nobody needs the request any more");
+    assert!(!gateway.log().contains("s3cret"), "a credential is in the log");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn while_the_upstream_is_away_it_is_tried_again_until_it_is_back() {
+    let scene = Scene::set();
+    scene.abandon(&routes("")).await;
+    scene.upstream.release("acme").await;
+    // Nobody listens there.
+    scene.home.configure("http://127.0.0.1:9", &routes(""));
+    let gateway = scene.home.run();
+    until_ended(&gateway, "open").await;
+    assert_eq!(scene.runs().await.len(), 1);
+    scene.home.configure(&scene.upstream.url(), &routes(""));
+    gateway.tell(Signal::HUP);
+    scene.upstream.until_begun("acme", 2).await;
+    until_ended(&gateway, "finished").await;
+    let seen = retry(&gateway).await;
+    assert!(seen.is_replay() && seen.text() == r#"{"id":"pay_2"}"#, "{seen:?}");
+    assert_eq!(scene.runs().await.len(), 2);
+}
+
+/// The upstream closes its connection without an answer: the gateway lives, and nobody knows.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_payment_without_an_answer_is_made_again_and_again_at_growing_intervals() {
+    use crate::common::wire::Client;
+    use crate::scene::payment;
+
+    let scene = Scene::set();
+    let gateway = scene.run(&routes(""));
+    let lost = payment().line("x-do", "hang-up");
+    let seen = Client::open(gateway.address).await.ask(&lost).await;
+    seen.assert_refused(502, "upstream_no_answer", "unknown");
+    scene.upstream.until_begun("acme", 3).await;
+    assert!(ended(&gateway, "open").await > 0.5);
+    assert!(scene.runs().await.len() <= 4, "{:?}", scene.runs().await);
+}
+
+/// Both look at the same record; the claim says whose it is, and the other leaves it alone.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_two_gateways_one_makes_it() {
+    let scene = Scene::set();
+    scene.abandon(&routes("")).await;
+    let (one, two) = (scene.run(&routes("")), scene.run(&routes("")));
+    scene.upstream.until_begun("acme", 2).await;
+    // For longer than a lease, which is renewed, and than each takes for a look.
+    tokio::time::sleep(A_LOOK).await;
+    assert_eq!(scene.runs().await.len(), 2);
+    scene.upstream.release("acme").await;
+    crate::common::until("the end", async || {
+        ended(&one, "finished").await + ended(&two, "finished").await > 0.5
+    })
+    .await;
+    tokio::time::sleep(A_LOOK).await;
+    assert_eq!(scene.runs().await.len(), 2);
+    assert!(retry(&two).await.is_replay() && retry(&one).await.is_replay());
+}
