@@ -170,3 +170,90 @@ fn over(stored: Record) -> Option<Record> {
     let state = State::Done { at, expires: at, forget: at, outcome, answer };
     Some(Record { fence, state, ..stored })
 }
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use http::{HeaderMap, HeaderName, Method, Request, Uri};
+
+    use super::*;
+    use crate::route::{ScopePart, scope_of};
+
+    const HOUR: Duration = Duration::from_secs(3_600);
+
+    async fn keeper() -> Keeper {
+        let store = oncekey::store::open("memory:").await.unwrap();
+        Keeper::new(Engine::new(Arc::new(store.clone())).unwrap(), store)
+    }
+
+    fn kept(body: &'static str) -> Kept {
+        Kept {
+            method: Method::POST,
+            uri: Uri::from_static("/a"),
+            scope: Scope::shared(),
+            headers: HeaderMap::new(),
+            body: Bytes::from_static(body.as_bytes()),
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_kept_is_found_under_its_key_until_it_is_forgotten() {
+        let keeper = keeper().await;
+        let (one, two) = (KeyId::from_bytes([1; 32]), KeyId::from_bytes([2; 32]));
+        keeper.keep(&one, &kept("a"), HOUR).await.unwrap();
+        keeper.keep(&one, &kept("a"), HOUR).await.unwrap();
+        assert_eq!(keeper.find(&one).await.unwrap(), Some(kept("a")));
+        assert_eq!(keeper.find(&two).await.unwrap(), None);
+        keeper.forget(&two).await.unwrap();
+        keeper.forget(&one).await.unwrap();
+        assert_eq!(keeper.find(&one).await.unwrap(), None);
+        keeper.keep(&one, &kept("a"), HOUR).await.unwrap();
+        assert_eq!(keeper.find(&one).await.unwrap(), Some(kept("a")));
+    }
+
+    #[tokio::test]
+    async fn another_request_takes_the_place_of_the_first() {
+        let keeper = keeper().await;
+        let id = KeyId::from_bytes([1; 32]);
+        for body in ["a", "b", "a"] {
+            keeper.keep(&id, &kept(body), HOUR).await.unwrap();
+            assert_eq!(keeper.find(&id).await.unwrap(), Some(kept(body)));
+        }
+    }
+
+    #[tokio::test]
+    async fn its_time_ends_it() {
+        let keeper = keeper().await;
+        let id = KeyId::from_bytes([1; 32]);
+        keeper.keep(&id, &kept("a"), Duration::from_millis(50)).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(60)).await;
+        assert_eq!(keeper.find(&id).await.unwrap(), None);
+        keeper.keep(&id, &kept("a"), HOUR).await.unwrap();
+        assert_eq!(keeper.find(&id).await.unwrap(), Some(kept("a")));
+    }
+
+    /// Whatever a client sends, and however a route finds its scope.
+    #[test]
+    fn no_client_has_the_scope_of_kept_requests() {
+        let (ours, _) = name(&KeyId::from_bytes([1; 32]));
+        let header = HeaderName::from_static("x-tenant");
+        let header = |_| ScopePart::Header(header.clone());
+        let inside = &ours.as_bytes()[1..];
+        for value in [KEPT_SCOPE, ours.as_bytes(), inside] {
+            let Ok(value) = http::HeaderValue::from_bytes(value) else { continue };
+            let mut head = Request::new(()).into_parts().0;
+            head.headers.insert("x-tenant", value.clone());
+            head.headers.insert("authorization", value);
+            let several: Vec<ScopePart> = (0..3).map(header).collect();
+            let hashed = ScopePart::ApiKey(HeaderName::from_static("x-tenant"));
+            for parts in [&several[..1], &several, &[hashed], &[ScopePart::Credential], &[]] {
+                let found = scope_of(parts, None).find(&head).unwrap();
+                assert_ne!(found, ours, "{parts:?}");
+            }
+        }
+        // What every other scope begins with, in each of its parts.
+        let first = ours.as_bytes()[9];
+        assert!(![0, 1, 2].contains(&first), "{first}");
+        assert!(HeaderName::from_bytes(KEPT_SCOPE).is_err(), "the name of a hashed header");
+    }
+}

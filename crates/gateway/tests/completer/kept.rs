@@ -27,6 +27,9 @@ async fn a_kept_request_is_no_key_of_a_client_and_is_erased_with_its_key() {
     assert_eq!(shown.len(), 1, "the page is filled with what is shown");
     assert_eq!(ids(&gateway, "/api/v1/keys").await, shown);
     assert!(!ids(&gateway, KEPT).await.contains(&shown[0]));
+    let kept = ids(&gateway, KEPT).await;
+    let seen = gateway.look(&format!("/api/v1/keys/{}?show=payload", kept[0])).await;
+    assert_eq!((seen.status, seen.text().contains("s3cret")), (403, false), "{seen:?}");
     let erase = crate::common::wire::pay(r#"{"reason":"asked to"}"#)
         .path(&format!("/api/v1/keys/{}/erase", shown[0]));
     let seen = Client::open(gateway.admin).await.ask(&erase).await;

@@ -1,5 +1,6 @@
 //! What the completer does not touch.
 
+use std::fs;
 use std::process::Command;
 use std::time::Duration;
 
@@ -54,6 +55,9 @@ async fn a_gateway_that_drains_begins_nothing() {
     let scene = Scene::set();
     scene.abandon(&routes("")).await;
     scene.home.configure(&scene.upstream.url(), &routes(""));
+    let config = fs::read_to_string(scene.home.config()).unwrap();
+    // Long enough for a look.
+    fs::write(scene.home.config(), config.replace("delay = \"0s\"", "delay = \"7s\"")).unwrap();
     let mut gateway = scene.home.run();
     gateway.tell(Signal::TERM);
     let ended = crate::common::within("the end", gateway.ended()).await;
