@@ -134,9 +134,7 @@ impl Errand {
         let found = self.plan.routes.find(&head.method, head.uri.path())?;
         let rule = self.route.rule_again.as_ref()?;
         let key = rule.key(&head, &kept.body).ok().flatten()?;
-        if !Arc::ptr_eq(found, &self.route)
-            || self.engine.key_id(&kept.scope, &key) != self.id
-        {
+        if !Arc::ptr_eq(found, &self.route) || self.engine.key_id(&kept.scope, &key) != self.id {
             return None;
         }
         let route = Arc::clone(&self.route);

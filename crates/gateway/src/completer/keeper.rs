@@ -152,11 +152,7 @@ fn policy(time: Duration) -> Policy {
         retention: time,
         lease: LEASE,
         in_flight: InFlight::Wait(WAIT),
-        limits: Limits {
-            saved_body: MAX_BODY,
-            saved_headers: MAX_HEADERS,
-            ..Limits::default()
-        },
+        limits: Limits { saved_body: MAX_BODY, saved_headers: MAX_HEADERS, ..Limits::default() },
         ..Policy::default()
     }
 }
