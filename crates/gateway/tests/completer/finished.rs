@@ -59,10 +59,20 @@ async fn a_payment_without_an_answer_is_made_again_though_its_gateway_lives() {
     scene.runs().await;
 }
 
-/// Both look at the same record; the claim says whose it is, and the other leaves it alone.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_two_gateways_one_makes_it() {
-    let scene = Scene::set();
+    one_makes_it(Scene::set()).await;
+}
+
+#[cfg(feature = "postgres")]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs PostgreSQL: run cargo xtask test"]
+async fn of_two_gateways_on_postgres_one_makes_it() {
+    one_makes_it(Scene::at(crate::common::gateway::Home::on_postgres("completer"))).await;
+}
+
+/// Both look at the same record; the claim says whose it is, and the other leaves it alone.
+async fn one_makes_it(scene: Scene) {
     scene.abandon(&routes("")).await;
     let (one, two) = (scene.run(&routes("")), scene.run(&routes("")));
     scene.upstream.until_begun("acme", 2).await;

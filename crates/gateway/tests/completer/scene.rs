@@ -42,7 +42,10 @@ pub(crate) fn payment() -> Ask {
 
 impl Scene {
     pub(crate) fn set() -> Self {
-        let home = Home::on_sqlite();
+        Self::at(Home::on_sqlite())
+    }
+
+    pub(crate) fn at(home: Home) -> Self {
         let ring = home.path().join("ring.keys");
         fs::write(&ring, "a:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=\n").unwrap();
         fs::set_permissions(&ring, fs::Permissions::from_mode(0o600)).unwrap();
