@@ -21,7 +21,6 @@ use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use oncekey::core::browse::{Browse as _, Cursor, Filter, MAX_PAGE, Page, Summary};
-use oncekey::core::record::Text;
 use oncekey::core::{Fence, KeyId, StateKind, StoreError};
 use oncekey::entropy::Entropy;
 
@@ -55,13 +54,17 @@ struct Open {
     summary: Summary,
 }
 
+/// The routes whose abandoned requests are finished, by name.
+type Wanting<'p> = HashMap<&'p [u8], (&'p Arc<Route>, Terms)>;
+
 /// How often it looks. A sixth of a usual lease: an owner that is gone is noticed soon after its
-/// lease is over, and a look costs two questions for each route.
+/// lease is over, and a look costs two questions.
 const EVERY: Duration = Duration::from_secs(5);
 /// How many requests are sent at the same time. An upstream that has just come back is not met by
 /// everything that it missed.
 const AT_ONCE: usize = 4;
-/// How many pages of a list are looked at. What is behind them is found when these are done.
+/// How many pages of a list are looked at, the newest records first. What is behind ten thousand of them
+/// is found when they are done.
 const PAGES: usize = 10;
 
 impl Completer {
@@ -125,16 +128,19 @@ impl Completer {
 
     /// The records whose time has come, the oldest first, and how many there are altogether.
     async fn look(&mut self, plan: &Plan) -> (Vec<Open>, usize) {
+        let routes: Wanting<'_> = plan
+            .routes
+            .routes()
+            .iter()
+            .filter_map(|route| Some((route.name().as_bytes(), (route, terms(route)?))))
+            .collect();
         let mut found = Vec::new();
-        for route in plan.routes.routes() {
-            let Some(terms) = terms(route) else { continue };
-            for state in [StateKind::Running, StateKind::Unknown] {
-                // A store that fails for one list is asked for the others nevertheless.
-                match self.list(route, state, terms).await {
-                    Ok(open) => found.extend(open),
-                    Err(error) => {
-                        tracing::warn!(%error, "abandoned requests could not be looked for");
-                    }
+        for state in [StateKind::Running, StateKind::Unknown] {
+            // A store that fails for one list is asked for the other nevertheless.
+            match self.list(&routes, state).await {
+                Ok(open) => found.extend(open),
+                Err(error) => {
+                    tracing::warn!(%error, "abandoned requests could not be looked for");
                 }
             }
         }
@@ -149,20 +155,23 @@ impl Completer {
         (now, waiting)
     }
 
+    /// The open records of these routes in a state. One list for all of them: hardly any record is open,
+    /// and many routes would be many questions.
     async fn list(
         &self,
-        route: &Arc<Route>,
+        routes: &Wanting<'_>,
         state: StateKind,
-        terms: Terms,
     ) -> Result<Vec<(Due, Open)>, StoreError> {
+        let mut found = Vec::new();
+        let Some(lease) = routes.values().map(|(_, terms)| terms.lease).min() else {
+            return Ok(found);
+        };
         let filter = Filter {
             state: Some(state),
-            route: Some(Text::from(route.name())),
             // What is younger than a lease has an owner: hardly anything that runs is looked at.
-            older_than: (state == StateKind::Running).then_some(terms.lease),
+            older_than: (state == StateKind::Running).then_some(lease),
             ..Filter::default()
         };
-        let mut found = Vec::new();
         let mut after: Option<Cursor> = None;
         for _ in 0..PAGES {
             let page = Page { after, limit: MAX_PAGE };
@@ -170,12 +179,11 @@ impl Completer {
             for summary in listing.summaries {
                 // A lease that is alive is nobody's business but its owner's.
                 let lives = state == StateKind::Running && summary.at > listing.now;
-                match due(&summary, listing.now, terms, self.chance()) {
-                    Due::Over => {}
-                    Due::Now | Due::Later if lives => {}
-                    due @ (Due::Now | Due::Later) => {
-                        found.push((due, Open { route: Arc::clone(route), summary }));
-                    }
+                let known = routes.get(summary.origin.route.as_bytes());
+                let Some((route, terms)) = known.filter(|_| !lives) else { continue };
+                let due = due(&summary, listing.now, *terms, self.chance());
+                if due != Due::Over {
+                    found.push((due, Open { route: Arc::clone(route), summary }));
                 }
             }
             after = listing.next;
