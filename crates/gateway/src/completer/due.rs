@@ -33,8 +33,8 @@ const SHORTEST: Duration = Duration::from_secs(1);
 /// costs a dozen tries in an hour.
 const LONGEST: Duration = Duration::from_secs(5 * 60);
 
-/// Whether it is time for a running or unknown record at `now`. A hundred that were abandoned in the
-/// same moment are spread over a quarter of their pause by `chance`.
+/// Whether it is time for a running or unknown record at `now`. A hundred that were abandoned in
+/// the same moment are spread over a quarter of their pause by `chance`.
 pub(super) fn due(summary: &Summary, now: Timestamp, terms: Terms, chance: u8) -> Due {
     let at = summary.at;
     if at.after(terms.horizon) <= now {

@@ -62,8 +62,8 @@ impl Keeper {
 
     /// Keeps the request of the key `of` for a time. When this returns, a crash does not lose it.
     ///
-    /// Only the owner of the key calls this, so there is one at a time. What an earlier attempt kept
-    /// makes way if it is another request, or has little time left. A crash between the two leaves a
+    /// Only the owner of the key calls this, so there is one at a time. What an earlier attempt
+    /// kept makes way if it is another request, or has little time left. A crash between the two leaves a
     /// key without a request, as one before the keeping does: a retry takes over.
     ///
     /// # Cancellation

@@ -7,8 +7,9 @@
 //! ```
 //!
 //! The completer decides nothing about keys. It looks for records that a client's retry could take
-//! over, and is that retry: claim, fence, derived key and what is kept of the answer are the layer's
-//! and the engine's. Any number of gateways may do so on one store, and one of them wins each claim.
+//! over, and is that retry: claim, fence, derived key and what is kept of the answer are the
+//! layer's and the engine's. Any number of gateways may do so on one store, and one of them wins
+//! each claim.
 
 mod due;
 mod errand;
@@ -41,8 +42,8 @@ pub(crate) struct Completer {
     keeping: Keeping,
     entropy: Arc<dyn Entropy>,
     stop: Stop,
-    /// Records that cannot be finished, by their newest attempt. Only another attempt changes that, or
-    /// another plan. Holds nothing but what the last look has found.
+    /// Records that cannot be finished, by their newest attempt. Only another attempt changes that,
+    /// or another plan. Holds nothing but what the last look has found.
     hopeless: HashMap<KeyId, Fence>,
     /// The plan under which they are hopeless.
     plan: Arc<Plan>,
@@ -63,8 +64,8 @@ const EVERY: Duration = Duration::from_secs(5);
 /// How many requests are sent at the same time. An upstream that has just come back is not met by
 /// everything that it missed.
 const AT_ONCE: usize = 4;
-/// How many pages of a list are looked at, the newest records first. What is behind ten thousand of them
-/// is found when they are done.
+/// How many pages of a list are looked at, the newest records first. What is behind ten thousand
+/// of them is found when they are done.
 const PAGES: usize = 10;
 
 impl Completer {
@@ -155,8 +156,8 @@ impl Completer {
         (now, waiting)
     }
 
-    /// The open records of these routes in a state. One list for all of them: hardly any record is open,
-    /// and many routes would be many questions.
+    /// The open records of these routes in a state. One list for all of them: hardly any record is
+    /// open, and many routes would be many questions.
     async fn list(
         &self,
         routes: &Wanting<'_>,

@@ -89,8 +89,8 @@ async fn one_makes_it(scene: Scene) {
     assert!(retry(&two).await.is_replay() && retry(&one).await.is_replay());
 }
 
-/// The scope of the record is kept with the request: a token that has expired by now, a certificate or
-/// another configuration do not change whose payment it was.
+/// The scope of the record is kept with the request: a token that has expired by now, a certificate
+/// or another configuration do not change whose payment it was.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn whose_it_is_was_decided_when_it_came() {
     let scene = Scene::set();

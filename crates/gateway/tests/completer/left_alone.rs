@@ -65,7 +65,7 @@ async fn a_gateway_that_drains_begins_nothing() {
     assert_eq!(scene.runs().await.len(), 1);
 }
 
-/// Encryption holds only after a restart, so a reload that brings both would keep requests in plain.
+/// Encryption holds only after a restart: a reload that brings both would keep requests in plain.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_reload_cannot_keep_requests_where_nothing_is_encrypted() {
     let scene = Scene::set();

@@ -23,7 +23,7 @@ pub(crate) struct Scene {
     pub(crate) upstream: Script,
 }
 
-/// What the route of payments says, after `more`. Leases are as short as they can be: the tests wait
+/// A route of payments, and what else it says. Leases are as short as they can be: the tests wait
 /// for their end in real time.
 pub(crate) fn routes(more: &str) -> String {
     format!(
