@@ -12,6 +12,7 @@ use crate::exit::{self, Exit};
 use crate::probe::Probes;
 
 /// Where records are kept, and who works with them.
+#[derive(Clone)]
 pub(crate) struct Keeping {
     pub(crate) store: Opened,
     pub(crate) engine: Engine,
@@ -19,6 +20,16 @@ pub(crate) struct Keeping {
     pub(crate) probes: Arc<Probes>,
     /// The secret behind fingerprints, too.
     pub(crate) pepper: Option<Pepper>,
+    pub(crate) secrecy: Secrecy,
+}
+
+/// Who can read what is kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Secrecy {
+    /// Nobody outside of this program: it is encrypted, or never leaves the memory.
+    Secret,
+    /// Whoever gets hold of the store.
+    Plain,
 }
 
 impl Keeping {
@@ -28,6 +39,10 @@ impl Keeping {
         let ring = key_ring(section)?;
         let store = store::open(section.url.expose()).await;
         let store = store.map_err(|error| Exit::of_store("cannot open the store", &error))?;
+        let secrecy = match (&ring, store.label()) {
+            (Some(_), _) | (None, "memory") => Secrecy::Secret,
+            (None, _) => Secrecy::Plain,
+        };
         let probes = Arc::<Probes>::default();
         let mut builder = Engine::builder(Arc::new(store.clone()))
             .probe(Arc::<Probes>::clone(&probes))
@@ -52,7 +67,7 @@ impl Keeping {
         let engine = builder.build().map_err(|error| {
             Exit::chain(exit::FAILURE, "the engine does not start", Some(&error))
         })?;
-        Ok(Self { store, engine, probes, pepper })
+        Ok(Self { store, engine, probes, pepper, secrecy })
     }
 }
 

@@ -3,6 +3,7 @@
 mod about;
 mod admin;
 mod args;
+mod completer;
 mod config;
 mod dev;
 mod exit;

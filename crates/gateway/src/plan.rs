@@ -8,9 +8,10 @@ use http::{HeaderName, HeaderValue, Uri};
 use oncekey::layer::{Idempotency, IdempotencyLayer, KeyHash};
 use tower_layer::Layer as _;
 
+use crate::completer::Keeper;
 use crate::config::{Config, HostHeader, LogKeys};
 use crate::exit::{self, Exit};
-use crate::keeping::Keeping;
+use crate::keeping::{Keeping, Secrecy};
 use crate::probe::Knower;
 use crate::proxy::{Cors, ErrorDialect, Forward, Settings};
 use crate::route::{Assigned, Completer, RouteTable, Secrets, scope_of};
@@ -43,6 +44,7 @@ impl Plan {
     /// If something cannot be done as it is configured.
     pub(crate) fn new(config: &Config, keeping: &Keeping) -> Result<Self, Exit> {
         refuse_what_is_missing(config)?;
+        refuse_plain_requests(config, keeping)?;
         let tokens = config.jwt.as_ref().map(Verifier::new).transpose();
         let tokens = tokens.map_err(|error| refused("tokens cannot be verified", &error))?;
         let secrets = Secrets { pepper: keeping.pepper.clone(), tokens: tokens.map(Arc::new) };
@@ -88,7 +90,8 @@ fn service(
             .status_path(path)
             .map_err(|error| refused("status.path cannot be used", &error))?;
     }
-    Ok(layer.build().layer(Forward::new(Settings { upstream: upstream.clone(), host })))
+    let keeper = Keeper::new(keeping.engine.clone(), keeping.store.clone());
+    Ok(layer.build().layer(Forward::new(Settings { upstream: upstream.clone(), host, keeper })))
 }
 
 /// Refuses settings that this version reads and does not follow yet: whoever relies on one of them
@@ -98,11 +101,20 @@ fn refuse_what_is_missing(config: &Config) -> Result<(), Exit> {
         let text = format!("{what} is not built yet; leave it out of the configuration");
         Err(Exit::new(exit::INVALID, &text))
     };
-    if config.routes.iter().any(|route| route.completer == Completer::On) {
-        return missing("complete");
-    }
     if config.telemetry.otlp.is_some() {
         return missing("telemetry.otlp");
+    }
+    Ok(())
+}
+
+/// Refuses to keep requests where others can read them. A configuration that does so is refused, too;
+/// but a reload may bring encryption that holds only after a restart.
+fn refuse_plain_requests(config: &Config, keeping: &Keeping) -> Result<(), Exit> {
+    let keeps = config.routes.iter().any(|route| route.completer != Completer::Off);
+    if keeps && keeping.secrecy == Secrecy::Plain {
+        let text = "`complete` keeps requests with their credentials, and the store was opened \
+                    without encryption; set store.encrypt_with_files and restart";
+        return Err(Exit::new(exit::INVALID, text));
     }
     Ok(())
 }

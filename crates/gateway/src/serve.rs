@@ -10,12 +10,14 @@ use arc_swap::ArcSwap;
 use async_trait::async_trait;
 use oncekey::core::Policy;
 use oncekey::engine::Drained;
+use oncekey::entropy::SystemEntropy;
 use tokio::net::TcpListener;
 use tokio::sync::{Mutex, Notify};
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
 use crate::admin::{self, Access, Admin, Audit, Events, Gateway, Reload, RouteView, Token};
+use crate::completer::Completer;
 use crate::config::{Config, Env, Listen, Options};
 use crate::exit::{self, Exit};
 use crate::keeping::Keeping;
@@ -35,6 +37,7 @@ pub(crate) struct Running {
     clients: JoinHandle<()>,
     operators: JoinHandle<()>,
     loops: Vec<JoinHandle<()>>,
+    stop_completer: Stopper,
     stop_clients: Stopper,
     stop_operators: Stopper,
 }
@@ -114,7 +117,9 @@ impl Running {
         let operators = bind_admin(config.admin.listen).await?;
         let terms = Arc::new(ArcSwap::from_pointee(terms(&config)?));
         let access = Arc::new(access(&config)?);
-        let loops = loops(&config, &keeping, &front);
+        let (stop_completer, completer_stopped) = stop();
+        let mut loops = loops(&config, &keeping, &front);
+        loops.push(tokio::spawn(completer(&keeping, &front, completer_stopped).run()));
         let (listen, admin) = (listener.address(), local(&operators)?);
         let most = config.server.max_connections;
         let gate = Arc::new(Gate {
@@ -138,7 +143,17 @@ impl Running {
         let operators = Arc::clone(&gate).serve_operators(staff, operators_stopped);
         let operators = tokio::spawn(operators);
         gate.manager.ready(&gate.status());
-        Ok(Self { gate, listen, admin, clients, operators, loops, stop_clients, stop_operators })
+        Ok(Self {
+            gate,
+            listen,
+            admin,
+            clients,
+            operators,
+            loops,
+            stop_completer,
+            stop_clients,
+            stop_operators,
+        })
     }
 
     /// Finished requests, as they happen.
@@ -166,6 +181,8 @@ impl Running {
     pub(crate) async fn finish(self) -> Drained {
         self.gate.draining.store(true, Ordering::SeqCst);
         self.gate.manager.stopping("finishes what is under way");
+        // What it would begin now, another gateway or the next start begins, too.
+        self.stop_completer.raise();
         let drain = self.gate.config.load().server.drain;
         // Whoever sends clients here looks at the readiness now and then.
         sleep(drain.delay).await;
@@ -324,6 +341,11 @@ fn loops(config: &Config, keeping: &Keeping, front: &Arc<Front>) -> Vec<JoinHand
         found.map(|route| Arc::clone(&route.spec.policy))
     });
     vec![tokio::spawn(reaper.run()), tokio::spawn(sweeper.run())]
+}
+
+fn completer(keeping: &Keeping, front: &Arc<Front>, stop: Stop) -> Completer {
+    let entropy = Arc::<SystemEntropy>::default();
+    Completer::new(Arc::clone(front), keeping.clone(), entropy, stop)
 }
 
 fn terms(config: &Config) -> Result<Terms, Exit> {

@@ -59,7 +59,10 @@ pub(crate) fn read_route(flat: &Flat, globals: &Flat) -> Option<RouteSpec> {
             },
             exempt: parsed(flat, "rollout.exempt"),
         },
-        completer: if flat.flag("complete") { Completer::On } else { Completer::Off },
+        completer: match flat.flag("complete") {
+            true => Completer::For(flat.time("complete_for")),
+            false => Completer::Off,
+        },
     })
 }
 

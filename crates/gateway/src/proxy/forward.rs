@@ -12,7 +12,7 @@ use bytes::Bytes;
 use http::header::{ACCEPT_ENCODING, EXPECT, HOST};
 use http::uri::PathAndQuery;
 use http::{HeaderName, HeaderValue, Request, Response, StatusCode, Uri, Version};
-use http_body_util::{Either, Full};
+use http_body_util::{BodyExt as _, Collected, Either, Full};
 use hyper::upgrade::OnUpgrade;
 use oncekey::layer::{IdempotencyContext, Undelivered};
 use oncekey::problem::{Code, Problem, Retryable};
@@ -20,7 +20,8 @@ use tower_service::Service;
 
 use super::headers::{Switch, strip_hops};
 use super::tunnel::tunnel;
-use crate::route::{Assigned, Route};
+use crate::completer::{Keeper, Kept};
+use crate::route::{Assigned, Completer, Route, Treatment};
 use crate::upstream::{Answer, Care, Failure, Outgoing, Upstream};
 
 /// Passes requests on to an upstream. Cheap to clone; all clones share their connections.
@@ -35,6 +36,8 @@ pub(crate) struct Settings {
     pub(crate) upstream: Upstream,
     /// What the upstream is told as `Host`; as the client wrote it, if nothing is set.
     pub(crate) host: Option<HeaderValue>,
+    /// Who keeps the requests of routes that complete them.
+    pub(crate) keeper: Keeper,
 }
 
 /// Tells an upstream which attempt of a key this is. A number that only rises: what carries a smaller
@@ -52,7 +55,14 @@ impl Forward {
 
     async fn pass_on(self, mut request: Request<Outgoing>) -> Response<Reply> {
         let attempt = request.extensions_mut().remove::<IdempotencyContext>();
-        let route = request.extensions_mut().remove::<Assigned>().map(|assigned| assigned.route);
+        let assigned = request.extensions_mut().remove::<Assigned>();
+        if let Some(assigned) = &assigned {
+            request = match self.0.prepare(request, attempt.as_ref(), assigned).await {
+                Ok(request) => request,
+                Err(refused) => return *refused,
+            };
+        }
+        let route = assigned.map(|assigned| assigned.route);
         let switch = request.extensions_mut().remove::<Switch>();
         let client = match (&attempt, switch) {
             // A request that is kept cannot become a conversation.
@@ -102,6 +112,51 @@ impl Service<Request<Outgoing>> for Forward {
 }
 
 impl Settings {
+    /// Sees to it that a request that may have to be sent again is kept before it is sent.
+    ///
+    /// # Errors
+    /// What the client is told. Nothing was sent.
+    async fn prepare(
+        &self,
+        request: Request<Outgoing>,
+        attempt: Option<&IdempotencyContext>,
+        assigned: &Assigned,
+    ) -> Result<Request<Outgoing>, Box<Response<Reply>>> {
+        let Assigned { route, treatment } = assigned;
+        let (attempt, time) = match (treatment, attempt, route.spec.completer) {
+            // A request of the completer without a key would be one that nobody asked for.
+            (Treatment::Complete, None, _) => return Err(Box::new(not_kept(route))),
+            (Treatment::Protect, Some(attempt), Completer::For(time)) => (attempt, time),
+            // The completer's is kept already, and its time goes on.
+            (Treatment::Complete, Some(_), _)
+            | (Treatment::Pass | Treatment::Observe | Treatment::Protect, ..) => {
+                return Ok(request);
+            }
+        };
+        if attempt.fence().is_none() {
+            // It runs without a record, so there is nothing to complete.
+            return Ok(request);
+        }
+        let (head, body) = request.into_parts();
+        // The layer has read it: this takes no time and cannot fail.
+        let Ok(body) = body.collect().await.map(Collected::to_bytes) else {
+            return Err(Box::new(not_kept(route)));
+        };
+        let kept = Kept {
+            method: head.method.clone(),
+            uri: head.uri.clone(),
+            scope: attempt.scope().clone(),
+            headers: head.headers.clone(),
+            body: body.clone(),
+        };
+        let keeping = self.keeper.keep(attempt.key_id(), &kept, time);
+        // Keeping may have taken its time: what is left of the lease is looked at again.
+        if keeping.await.is_err() || attempt.send().await.is_err() {
+            return Err(Box::new(not_kept(route)));
+        }
+        Ok(Request::from_parts(head, Outgoing::from(body)))
+    }
+
     /// Writes the request the way a server wants it: only the path in the first line, one host.
     fn address(&self, request: &mut Request<Outgoing>) {
         let authority = request.uri().authority().cloned();
@@ -177,6 +232,21 @@ fn explain(failure: &Failure, route: Option<&Route>, care: Care) -> Response<Rep
         Undelivered::NoAnswer if again && care == Care::Great => problem.retryable = Retryable::Yes,
         Undelivered::NeverSent | Undelivered::NoAnswer => {}
     }
+    told(problem, undelivered)
+}
+
+/// What the client is told whose request could not be kept.
+fn not_kept(route: &Route) -> Response<Reply> {
+    let name = Arc::clone(&route.spec.name);
+    metrics::counter!("oncekey_completer_not_kept_total", "route" => name).increment(1);
+    tracing::warn!(route = route.name(), "a request was not sent, because it could not be kept");
+    let detail = "The request could not be kept, so it was not sent. Nothing was executed.";
+    let mut problem = Problem::new(Code::StoreUnavailable, detail);
+    problem.retry_after = Some(COME_BACK);
+    told(problem, Undelivered::NeverSent)
+}
+
+fn told(problem: Problem, undelivered: Undelivered) -> Response<Reply> {
     let mut response = Response::new(Either::Right(Full::default()));
     if let Ok(status) = StatusCode::from_u16(problem.status) {
         *response.status_mut() = status;

@@ -15,6 +15,16 @@ use crate::token::Verifier;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ClientName(pub(crate) Arc<str>);
 
+/// The scope of a request that was kept, as it was found when the request came. An extension that only
+/// the completer sets, and that only its rules look at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct KeptScope(pub(crate) Scope);
+
+/// The scope of a request that was kept. Any other request has none.
+pub(super) fn kept_scope() -> ScopeFrom {
+    ScopeFrom::extension(|kept: &KeptScope| Ok(kept.0.clone()))
+}
+
 /// Everything that the parts name, together. Nothing named means the credential, with the warning
 /// that the configuration gives. Without a verifier nobody has a claim.
 pub(crate) fn scope_of(parts: &[ScopePart], tokens: Option<&Arc<Verifier>>) -> ScopeFrom {

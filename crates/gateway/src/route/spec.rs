@@ -2,6 +2,7 @@
 
 use std::str::FromStr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use http::{HeaderName, Method};
 use oncekey::core::{FingerprintRules, Policy};
@@ -70,7 +71,8 @@ pub(crate) enum ScopePart {
 /// Whether requests that lost their owner are sent again without being asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Completer {
-    On,
+    /// For so long after the first attempt.
+    For(Duration),
     Off,
 }
 

@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use http::{HeaderName, Method};
 use oncekey::core::fingerprint::FingerprintRules;
-use oncekey::core::{Pepper, policy::PolicyError};
-use oncekey::layer::{Rule, ScopeFrom};
+use oncekey::core::policy::{InFlight, PolicyError};
+use oncekey::core::{Pepper, Policy};
+use oncekey::layer::{Rule, ScopeFrom, WeakKeys};
 
 use super::path::{READABLE, inside, is_odd, readings};
-use super::scope::scope_of;
-use super::spec::{RouteMode, RouteSpec, ScopePart};
+use super::scope::{kept_scope, scope_of};
+use super::spec::{Completer, RouteMode, RouteSpec, ScopePart};
 use super::tree::Tree;
 use crate::token::Verifier;
 
@@ -26,6 +27,8 @@ pub(crate) struct Route {
     pub(crate) spec: RouteSpec,
     /// The layer's rule. Where the mode protects nothing, it says so.
     pub(crate) rule: Arc<Rule>,
+    /// The rule for kept requests that are sent again, if the route wants that.
+    pub(crate) rule_again: Option<Arc<Rule>>,
     pub(crate) scope: ScopeFrom,
 }
 
@@ -102,16 +105,29 @@ impl Route {
         let pepper = secrets.pepper.clone();
         let fingerprint = FingerprintRules { pepper, ..spec.fingerprint.clone() };
         let scope = scope_of(&spec.scope, secrets.tokens.as_ref());
-        let rule = Rule::new(Arc::clone(&spec.name))
-            .mode(spec.mode.of_rule())
-            .policy(Arc::clone(&spec.policy))?
-            .fingerprint(fingerprint)
-            .count_headers(spec.counted.clone())
-            .methods(spec.protected_methods())
-            .key_sources(spec.keys.clone())
-            .weak_keys(spec.quality)
-            .scope(scope.clone());
-        Ok(Self { spec: spec.clone(), rule: Arc::new(rule), scope })
+        let rule = |policy: Arc<Policy>, weak, scope| {
+            let rule = Rule::new(Arc::clone(&spec.name))
+                .mode(spec.mode.of_rule())
+                .policy(policy)?
+                .fingerprint(fingerprint.clone())
+                .count_headers(spec.counted.clone())
+                .methods(spec.protected_methods())
+                .key_sources(spec.keys.clone())
+                .weak_keys(weak)
+                .scope(scope);
+            Ok(Arc::new(rule))
+        };
+        let rule_again = match (spec.completer, spec.mode) {
+            (Completer::Off, _) | (_, RouteMode::Off | RouteMode::Observe) => None,
+            (Completer::For(_), RouteMode::Optional | RouteMode::Required) => {
+                // It never waits for another attempt: if that fails, the next one comes when it is
+                // due. And what was accepted once is not refused for its key.
+                let policy = Policy { in_flight: InFlight::Conflict, ..(*spec.policy).clone() };
+                Some(rule(Arc::new(policy), WeakKeys::Accept, kept_scope())?)
+            }
+        };
+        let rule = rule(Arc::clone(&spec.policy), spec.quality, scope.clone())?;
+        Ok(Self { spec: spec.clone(), rule, rule_again, scope })
     }
 
     pub(crate) fn name(&self) -> &str {

@@ -25,6 +25,8 @@ pub(crate) enum Treatment {
     Observe,
     /// The layer's rule applies.
     Protect,
+    /// It was kept, and is sent again: the completer's rule applies.
+    Complete,
 }
 
 impl Assigned {
@@ -39,7 +41,11 @@ impl Assigned {
 
     /// The layer's rule, if it applies.
     pub(crate) fn rule(&self) -> Option<Arc<Rule>> {
-        (self.treatment == Treatment::Protect).then(|| Arc::clone(&self.route.rule))
+        match self.treatment {
+            Treatment::Pass | Treatment::Observe => None,
+            Treatment::Protect => Some(Arc::clone(&self.route.rule)),
+            Treatment::Complete => self.route.rule_again.clone(),
+        }
     }
 }
 

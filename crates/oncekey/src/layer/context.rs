@@ -1,8 +1,8 @@
 //! What a handler can learn about the attempt that it is part of.
 
-use oncekey_core::{Fence, Key, Scope};
+use oncekey_core::{Fence, Key, KeyId, Scope};
 
-use crate::engine::Attempt;
+use crate::engine::{Attempt, NoSend};
 
 /// The attempt that a protected request belongs to, found in the request's extensions.
 ///
@@ -27,6 +27,12 @@ impl IdempotencyContext {
         self.0.scope()
     }
 
+    /// The id of the record.
+    #[must_use]
+    pub fn key_id(&self) -> &KeyId {
+        self.0.key_id()
+    }
+
     /// The number of this attempt. Store it with what the handler writes, and refuse writes with
     /// a smaller one: then an attempt that was replaced can change nothing.
     ///
@@ -47,6 +53,19 @@ impl IdempotencyContext {
     #[must_use]
     pub fn is_retry(&self) -> bool {
         self.0.is_retry()
+    }
+
+    /// Looks whether this attempt may still act. The layer did so before it called the service; a
+    /// service that does something else first asks again right before its foreign call.
+    ///
+    /// # Errors
+    /// Nothing may be sent then. If nothing was sent before, the service says so with
+    /// [`Undelivered::NeverSent`](super::Undelivered::NeverSent).
+    ///
+    /// # Cancellation
+    /// Dropping the future changes nothing.
+    pub async fn send(&self) -> Result<(), NoSend> {
+        self.0.send().await
     }
 
     /// Waits until this attempt has lost its lease. Never returns if it keeps it. For handlers

@@ -34,6 +34,7 @@ use super::super::state::Admin;
 use super::answer::GivenAnswer;
 use super::show::{look, store_now};
 use super::{RecordId, view};
+use crate::completer::Keeper;
 
 /// Why.
 #[derive(Debug, Deserialize)]
@@ -157,6 +158,9 @@ pub(in super::super) async fn erase(
 ) -> Answer {
     let deed = Deed::new(caller, "erase", Some(reason)).to(id);
     audited(&admin, deed, async move |admin| {
+        // The request that was kept for it holds more that is personal than its answer.
+        let keeper = Keeper::new(admin.engine.clone(), admin.store.clone());
+        admin.ask(keeper.forget(&id)).await?;
         let erased = match admin.ask(admin.engine.erase(&admin.store, &id)).await? {
             Erased::Blank => "blank",
             // An answer may still come: it has to be erased again.

@@ -15,6 +15,7 @@ use super::super::page::{self, Answer};
 use super::super::problem::Problem;
 use super::super::state::Admin;
 use super::{from_hex, to_hex, view};
+use crate::completer::KEPT_ROUTE;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -30,6 +31,9 @@ struct ListQuery {
 
 /// The longest text of a filter: longer than any scope that a store takes.
 const MAX_TEXT: usize = 4 * 1024;
+/// How often a store is asked to fill a page from which something is left out. There is at most one kept
+/// request for each record, so two are enough as a rule; a page may be short nevertheless.
+const ROUNDS: usize = 8;
 
 pub(in super::super) async fn list(State(admin): State<Arc<Admin>>, uri: Uri) -> Answer {
     let query: ListQuery = page::query(&uri)?;
@@ -38,9 +42,9 @@ pub(in super::super) async fn list(State(admin): State<Arc<Admin>>, uri: Uri) ->
     let limit = page.bounded_limit();
     let Some(key) = &query.key else {
         let filter = query.filter()?;
-        let listing = admin.ask(admin.store.list(&filter, &page)).await?;
-        let next = listing.next.map(|Cursor(bytes)| to_hex(&bytes));
-        return answer(&listing.summaries, limit, next.as_deref());
+        let (found, next) = listed(&admin, &filter, page).await?;
+        let next = next.map(|Cursor(bytes)| to_hex(&bytes));
+        return answer(&found, limit, next.as_deref());
     };
     let key = Key::new(key.as_bytes()).map_err(|error| Problem::invalid(error.to_string()))?;
     let found = match query.scope()? {
@@ -52,7 +56,34 @@ pub(in super::super) async fn list(State(admin): State<Arc<Admin>>, uri: Uri) ->
         }
         None => admin.ask(admin.store.find(&Text::from(key.as_bytes()), limit)).await?,
     };
+    let found: Vec<Summary> = found.into_iter().filter(is_shown).collect();
     answer(&found, limit, None)
+}
+
+/// A page of records, without kept requests unless their route is asked for.
+async fn listed(
+    admin: &Admin,
+    filter: &Filter,
+    mut page: Page,
+) -> Result<(Vec<Summary>, Option<Cursor>), Problem> {
+    let limit = page.bounded_limit();
+    let mut found = Vec::new();
+    for _ in 0..ROUNDS {
+        page.limit = limit - found.len();
+        let listing = admin.ask(admin.store.list(filter, &page)).await?;
+        let shown = |summary: &Summary| filter.route.is_some() || is_shown(summary);
+        found.extend(listing.summaries.into_iter().filter(shown));
+        page.after = listing.next;
+        if page.after.is_none() || found.len() >= limit {
+            break;
+        }
+    }
+    Ok((found, page.after))
+}
+
+/// Kept requests are no keys of clients.
+fn is_shown(summary: &Summary) -> bool {
+    summary.origin.route.as_bytes() != KEPT_ROUTE.as_bytes()
 }
 
 fn answer(found: &[Summary], limit: usize, next: Option<&str>) -> Answer {

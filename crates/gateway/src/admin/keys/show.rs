@@ -16,6 +16,7 @@ use super::super::page::{self, Answer};
 use super::super::problem::{Code, Problem};
 use super::super::state::Admin;
 use super::{RecordId, view};
+use crate::completer::KEPT_ROUTE;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -47,6 +48,11 @@ pub(in super::super) async fn show(
             return Err(Problem::new(Code::PayloadRefused, detail));
         }
         let (record, now) = look(&admin, &id).await?;
+        if record.origin.route.as_bytes() == KEPT_ROUTE.as_bytes() {
+            // Whoever may see answers may not act in a client's name.
+            let detail = "a kept request has the credentials of its client in it";
+            return Err(Problem::new(Code::PayloadRefused, detail));
+        }
         let mut document = view::record(&record, now);
         document["payload"] = view::payload(&record);
         page::json(&document)

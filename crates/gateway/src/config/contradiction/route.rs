@@ -1,11 +1,14 @@
 //! Contradictions within a route and between routes.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use oncekey::core::Class;
 use oncekey::core::policy::{InFlight, PolicyError, StoreDown};
+use oncekey::core::store::MAX_BODY;
 use oncekey::layer::KeySource;
 
+use crate::completer::KEPT_ROUTE;
 use crate::config::flat::{Flat, Origin};
 use crate::config::problem::ConfigProblem;
 use crate::config::routes::{read_keep, read_route};
@@ -18,6 +21,13 @@ struct Seen<'c> {
     flat: &'c Flat,
     config: &'c Config,
 }
+
+/// The largest body of a request that is kept: what stores take, less a mebibyte for its head, which
+/// is encrypted together with it.
+const KEEPABLE: usize = MAX_BODY - 1024 * 1024;
+/// The largest head. A line takes up to twice its room in a store, which takes 256 KiB of them, and the
+/// scope comes along.
+const KEEPABLE_HEAD: usize = 96 * 1024;
 
 pub(super) fn find(config: &Config, values: &Values) -> Vec<ConfigProblem> {
     let seen = values
@@ -32,6 +42,9 @@ pub(super) fn find(config: &Config, values: &Values) -> Vec<ConfigProblem> {
         safe_methods,
         keyed_without_key,
         completed_once,
+        kept_in_plain,
+        completed_in_vain,
+        too_large_to_keep,
         scope,
         no_source,
         drawn_by_a_body,
@@ -118,10 +131,60 @@ fn keyed_without_key(route: &Seen<'_>) -> Option<ConfigProblem> {
 }
 
 fn completed_once(route: &Seen<'_>) -> Option<ConfigProblem> {
-    let again = route.spec.completer == Completer::On && route.spec.policy.class == Class::Once;
+    let again = completes(route).is_some() && route.spec.policy.class == Class::Once;
     again.then(|| {
         let message = "`complete` sends requests again, and class `once` never does";
-        route.contradiction(&["complete", "class"], message)
+        route
+            .contradiction(&["complete", "class"], message)
+            .note("leave `complete` out, or set `class` if the upstream can be asked twice")
+    })
+}
+
+/// How long abandoned requests are sent again, if they are.
+fn completes(route: &Seen<'_>) -> Option<Duration> {
+    match route.spec.completer {
+        Completer::For(time) => Some(time),
+        Completer::Off => None,
+    }
+}
+
+/// A kept request has the credentials of its client in it.
+fn kept_in_plain(route: &Seen<'_>) -> Option<ConfigProblem> {
+    let store = &route.config.store;
+    completes(route)?;
+    // What is in memory alone is nowhere else; and class `once` is refused for another reason.
+    let plain = store.encrypt_with_files.is_empty() && store.kind() != "memory";
+    (plain && route.spec.policy.class != Class::Once).then(|| {
+        let message = "`complete` keeps requests with their credentials, and this store would hold \
+                       them as they are";
+        route
+            .contradiction(&["complete"], message)
+            .note("set `store.encrypt_with_files`: docs/how-to/encrypt-records.md")
+    })
+}
+
+fn completed_in_vain(route: &Seen<'_>) -> Option<ConfigProblem> {
+    let policy = &route.spec.policy;
+    let held = policy.lease.saturating_add(policy.grace);
+    (completes(route)? <= held).then(|| {
+        let message = format!(
+            "`complete_for` must be longer than lease and grace together ({held:?}): before that \
+             nobody knows that an owner is gone"
+        );
+        route.contradiction(&["complete_for", "in_flight.lease", "in_flight.grace"], message)
+    })
+}
+
+fn too_large_to_keep(route: &Seen<'_>) -> Option<ConfigProblem> {
+    completes(route)?;
+    if route.config.server.max_head > KEEPABLE_HEAD {
+        let message = "`complete` keeps requests, and a store keeps heads of at most 96 KiB";
+        let problem = route.contradiction(&["complete"], message);
+        return Some(problem.note("set `server.max_head` to 96KiB or less"));
+    }
+    (route.spec.policy.limits.request_body > KEEPABLE).then(|| {
+        let message = "`complete` keeps requests, and a store keeps bodies of at most 15 MiB then";
+        route.contradiction(&["limits.max_request_body", "complete"], message)
     })
 }
 
@@ -210,6 +273,10 @@ fn same_names(seen: &[Seen<'_>]) -> Vec<ConfigProblem> {
     let mut known: BTreeMap<&str, &Seen<'_>> = BTreeMap::new();
     let mut problems = Vec::new();
     for route in seen {
+        if &*route.spec.name == KEPT_ROUTE {
+            let message = format!("`{KEPT_ROUTE}` is the name of kept requests: choose another");
+            problems.push(route.contradiction(&["name"], message));
+        }
         let Some(other) = known.insert(&route.spec.name, route) else { continue };
         // Routes without a name collide with their patterns, and that is said already.
         let Some(place) = route.flat.place("name") else { continue };

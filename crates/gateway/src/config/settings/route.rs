@@ -11,7 +11,7 @@ use crate::config::form::{
 use crate::config::kind::Kind;
 
 /// What only a route has: what it is called and which requests it is for.
-pub(crate) static ROUTE: [Setting; 20] = [
+pub(crate) static ROUTE: [Setting; 21] = [
     Setting {
         name: "name",
         kind: Kind::Text(&WORDS),
@@ -36,6 +36,7 @@ pub(crate) static ROUTE: [Setting; 20] = [
     FORWARD_KEY,
     PROBE,
     COMPLETE,
+    COMPLETE_FOR,
     UNAVAILABLE,
     KEY,
     FINGERPRINT,
@@ -46,7 +47,7 @@ pub(crate) static ROUTE: [Setting; 20] = [
 ];
 
 /// What both have.
-pub(crate) static MEMBERS: [Setting; 18] = [
+pub(crate) static MEMBERS: [Setting; 19] = [
     PRESET,
     MODE,
     METHODS,
@@ -58,6 +59,7 @@ pub(crate) static MEMBERS: [Setting; 18] = [
     FORWARD_KEY,
     PROBE,
     COMPLETE,
+    COMPLETE_FOR,
     UNAVAILABLE,
     KEY,
     FINGERPRINT,
@@ -155,7 +157,18 @@ const COMPLETE: Setting = Setting {
     kind: Kind::Flag,
     unset: Unset::Is("false"),
     about: "Sends requests that lost their owner again until they have an answer, without waiting \
-            for a retry. For classes `keyed` and `retry`.",
+            for a retry. For classes `keyed` and `retry`; requests are kept for it, so the store \
+            has to be encrypted. [How to](../how-to/finish-abandoned-requests.md).",
+};
+
+const COMPLETE_FOR: Setting = Setting {
+    name: "complete_for",
+    // A day, because upstreams that honour keys forget them after a day, as a rule: whatever is sent
+    // later would be new to them.
+    kind: Kind::Time { least: Duration::from_secs(1), most: Duration::from_secs(86_400) },
+    unset: Unset::Is("\"1h\""),
+    about: "How long after the first attempt `complete` goes on, and how long requests are kept. \
+            Shorter than the upstream remembers keys.",
 };
 
 const UNAVAILABLE: Setting = Setting {

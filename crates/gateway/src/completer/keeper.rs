@@ -1,0 +1,256 @@
+//! Keeps requests, each as a record of its own beside the record of its key.
+//!
+//! Such a record is claimed and completed at once, and its answer is the request. So every store
+//! can keep it, it is encrypted like an answer, and it ends with its retention.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use oncekey::core::policy::{InFlight, Limits};
+use oncekey::core::saved::NotKept;
+use oncekey::core::store::{MAX_BODY, MAX_HEADERS};
+use oncekey::core::{
+    Answer, Class, Erased, Fence, Fingerprint, FingerprintRules, Key, KeyId, Places, Policy,
+    Record, Restore as _, Saved, Scope, State, Store as _, StoreError, Subject, Tombstone,
+};
+use oncekey::engine::{Call, Engine, Finish, Looked, Ran, Recorded, Refused, Reply};
+use oncekey::store::Opened;
+
+use super::kept::Kept;
+
+/// The route of the records that hold requests, by which lists leave them out.
+pub(crate) const KEPT_ROUTE: &str = "oncekey: kept request";
+
+/// Whom all kept requests belong to. No client has this scope: those of one value begin with
+/// another byte, a hashed header has two parts, and what is put together of several has parts that
+/// begin with such a byte themselves.
+const KEPT_SCOPE: &[u8] = b"oncekey/kept-request";
+/// Nobody renews it for long: it is completed in the next call. If that is lost, the next attempt
+/// waits for it.
+const LEASE: Duration = Duration::from_secs(3);
+/// Longer than such a lease and its grace.
+const WAIT: Duration = Duration::from_secs(10);
+
+/// Keeps requests and finds them again. Cheap to clone.
+#[derive(Clone)]
+pub(crate) struct Keeper {
+    engine: Engine,
+    store: Opened,
+    /// All of them have the same: there is nothing to compare.
+    fingerprint: Fingerprint,
+}
+
+/// A request is not kept, so it must not be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the request could not be kept")]
+pub(crate) struct Unkept;
+
+impl Keeper {
+    pub(crate) fn new(engine: Engine, store: Opened) -> Self {
+        let subject = Subject {
+            method: "KEEP",
+            path: b"",
+            query: None,
+            content_type: None,
+            headers: &[],
+            body: b"",
+        };
+        let (fingerprint, _) = Fingerprint::v1(&subject, &FingerprintRules::default());
+        Self { engine, store, fingerprint }
+    }
+
+    /// Keeps the request of the key `of` for a time. When this returns, a crash does not lose it.
+    ///
+    /// Only the owner of the key calls this, so there is one at a time. What an earlier attempt
+    /// kept makes way if it is another request, or has little time left. A crash between the two leaves a
+    /// key without a request, as one before the keeping does: a retry takes over.
+    ///
+    /// # Cancellation
+    /// The request may be kept or not. Keeping it again is harmless.
+    pub(crate) async fn keep(&self, of: &KeyId, kept: &Kept, time: Duration) -> Result<(), Unkept> {
+        let saved = kept.to_saved().map_err(|_| Unkept)?;
+        // A second try, if the first one found something that had to make way.
+        for _ in 0..2 {
+            match self.write(of, saved.clone(), time).await {
+                Reply::Ran(Ran { recorded: Recorded::Kept | Recorded::Journalled, .. }) => {
+                    return Ok(());
+                }
+                Reply::Replayed(known) if known.saved == saved && known.ttl >= time / 2 => {
+                    return Ok(());
+                }
+                Reply::Replayed(_)
+                | Reply::Refused(
+                    Refused::NotRetained { .. } | Refused::Expired { .. } | Refused::Damaged,
+                ) => self.forget(of).await.map_err(|_| Unkept)?,
+                Reply::Ran(_) | Reply::Refused(_) => return Err(Unkept),
+            }
+        }
+        Err(Unkept)
+    }
+
+    /// The kept request of a key; `None` if there is none, or its time is over.
+    pub(super) async fn find(&self, of: &KeyId) -> Result<Option<Kept>, StoreError> {
+        match self.engine.look(&self.id(of)).await? {
+            Some(Looked::Done(known)) => Ok(Kept::from_saved(&known.saved)),
+            Some(Looked::Running(_) | Looked::Without(_)) | None => Ok(None),
+        }
+    }
+
+    /// Forgets the kept request of a key, if there is one.
+    ///
+    /// A finished record never changes, so this puts a newer one in its place whose time is over,
+    /// and has that removed. After a crash in between nothing of the request is left either.
+    pub(crate) async fn forget(&self, of: &KeyId) -> Result<(), StoreError> {
+        let id = self.id(of);
+        if let Some(over) = self.store.get(&id).await?.and_then(over) {
+            self.store.restore(&over).await?;
+        }
+        // Also takes it out of memory, from which it would be found.
+        let _: Erased = self.engine.erase(&self.store, &id).await?;
+        Ok(())
+    }
+
+    async fn write(&self, of: &KeyId, saved: Saved, time: Duration) -> Reply<()> {
+        let (scope, key) = name(of);
+        let call = Call {
+            id: self.engine.key_id(&scope, &key),
+            key,
+            scope,
+            fingerprint: self.fingerprint,
+            exact: None,
+            places: Places::default(),
+            route: Arc::from(KEPT_ROUTE),
+            request: self.engine.request_id(),
+            policy: Arc::new(policy(time)),
+        };
+        self.engine.answer(call, move |_| async move { Finish::answered(saved, ()) }).await
+    }
+
+    fn id(&self, of: &KeyId) -> KeyId {
+        let (scope, key) = name(of);
+        self.engine.key_id(&scope, &key)
+    }
+}
+
+impl fmt::Debug for Keeper {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        out.write_str("Keeper")
+    }
+}
+
+/// How the kept request of a key is called.
+fn name(of: &KeyId) -> (Scope, Key) {
+    let scope = Scope::of_parts(&[KEPT_SCOPE]).expect("a short scope");
+    let key = Key::new(of.to_string().as_bytes()).expect("64 digits");
+    (scope, key)
+}
+
+fn policy(time: Duration) -> Policy {
+    Policy {
+        // There is no effect but the record itself: whoever finds it half-way begins anew.
+        class: Class::Tx,
+        retention: time,
+        lease: LEASE,
+        in_flight: InFlight::Wait(WAIT),
+        limits: Limits { saved_body: MAX_BODY, saved_headers: MAX_HEADERS, ..Limits::default() },
+        ..Policy::default()
+    }
+}
+
+/// The record of a kept request as it is when nobody needs it any more; `None` if it is being
+/// written just now.
+fn over(stored: Record) -> Option<Record> {
+    let State::Done { at, outcome, ref answer, .. } = stored.state else { return None };
+    let fence = stored.fence.number().checked_add(1).and_then(Fence::from_number)?;
+    let answer = Answer::Tombstone(Tombstone { status: answer.status(), reason: NotKept::Expired });
+    let state = State::Done { at, expires: at, forget: at, outcome, answer };
+    Some(Record { fence, state, ..stored })
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+    use http::{HeaderMap, HeaderName, Method, Request, Uri};
+
+    use super::*;
+    use crate::route::{ScopePart, scope_of};
+
+    const HOUR: Duration = Duration::from_secs(3_600);
+
+    async fn keeper() -> Keeper {
+        let store = oncekey::store::open("memory:").await.unwrap();
+        Keeper::new(Engine::new(Arc::new(store.clone())).unwrap(), store)
+    }
+
+    fn kept(body: &'static str) -> Kept {
+        Kept {
+            method: Method::POST,
+            uri: Uri::from_static("/a"),
+            scope: Scope::shared(),
+            headers: HeaderMap::new(),
+            body: Bytes::from_static(body.as_bytes()),
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_kept_is_found_under_its_key_until_it_is_forgotten() {
+        let keeper = keeper().await;
+        let (one, two) = (KeyId::from_bytes([1; 32]), KeyId::from_bytes([2; 32]));
+        keeper.keep(&one, &kept("a"), HOUR).await.unwrap();
+        keeper.keep(&one, &kept("a"), HOUR).await.unwrap();
+        assert_eq!(keeper.find(&one).await.unwrap(), Some(kept("a")));
+        assert_eq!(keeper.find(&two).await.unwrap(), None);
+        keeper.forget(&two).await.unwrap();
+        keeper.forget(&one).await.unwrap();
+        assert_eq!(keeper.find(&one).await.unwrap(), None);
+        keeper.keep(&one, &kept("a"), HOUR).await.unwrap();
+        assert_eq!(keeper.find(&one).await.unwrap(), Some(kept("a")));
+    }
+
+    #[tokio::test]
+    async fn another_request_takes_the_place_of_the_first() {
+        let keeper = keeper().await;
+        let id = KeyId::from_bytes([1; 32]);
+        for body in ["a", "b", "a"] {
+            keeper.keep(&id, &kept(body), HOUR).await.unwrap();
+            assert_eq!(keeper.find(&id).await.unwrap(), Some(kept(body)));
+        }
+    }
+
+    #[tokio::test]
+    async fn its_time_ends_it() {
+        let keeper = keeper().await;
+        let id = KeyId::from_bytes([1; 32]);
+        keeper.keep(&id, &kept("a"), Duration::from_millis(50)).await.unwrap();
+        tokio::time::sleep(Duration::from_millis(60)).await;
+        assert_eq!(keeper.find(&id).await.unwrap(), None);
+        keeper.keep(&id, &kept("a"), HOUR).await.unwrap();
+        assert_eq!(keeper.find(&id).await.unwrap(), Some(kept("a")));
+    }
+
+    /// Whatever a client sends, and however a route finds its scope.
+    #[test]
+    fn no_client_has_the_scope_of_kept_requests() {
+        let (ours, _) = name(&KeyId::from_bytes([1; 32]));
+        let header = HeaderName::from_static("x-tenant");
+        let header = |_| ScopePart::Header(header.clone());
+        let inside = &ours.as_bytes()[1..];
+        for value in [KEPT_SCOPE, ours.as_bytes(), inside] {
+            let Ok(value) = http::HeaderValue::from_bytes(value) else { continue };
+            let mut head = Request::new(()).into_parts().0;
+            head.headers.insert("x-tenant", value.clone());
+            head.headers.insert("authorization", value);
+            let several: Vec<ScopePart> = (0..3).map(header).collect();
+            let hashed = ScopePart::ApiKey(HeaderName::from_static("x-tenant"));
+            for parts in [&several[..1], &several, &[hashed], &[ScopePart::Credential], &[]] {
+                let found = scope_of(parts, None).find(&head).unwrap();
+                assert_ne!(found, ours, "{parts:?}");
+            }
+        }
+        // What every other scope begins with, in each of its parts.
+        let first = ours.as_bytes()[9];
+        assert!(![0, 1, 2].contains(&first), "{first}");
+        assert!(HeaderName::from_bytes(KEPT_SCOPE).is_err(), "the name of a hashed header");
+    }
+}
