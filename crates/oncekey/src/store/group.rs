@@ -2,8 +2,9 @@
 //!
 //! A commit costs a sync of the server's disk and a round trip, whatever it holds. So callers put
 //! their operations into a queue, and a few writer tasks, each with a connection of its own, take
-//! what has gathered and run it as one batch. Nobody waits for company: a lone operation leaves at
-//! once. While a batch is under way the next one gathers by itself, and so batches grow with load.
+//! what has gathered and run it as one batch. A lone operation leaves at once, and where batches are
+//! cheap nobody ever waits for company. While a batch is under way the next one gathers by itself,
+//! and so batches grow with load.
 //!
 //! - Operations of a lower rank go first: what ends an attempt before what begins one, or else a
 //!   storm of claims would let the leases of work that is done lapse.
@@ -95,6 +96,8 @@ pub(crate) struct Limits {
     pub(crate) bytes: usize,
     /// The most operations of a rank that wait.
     pub(crate) queue: usize,
+    /// Whether a batch that begins beside another one waits for more operations.
+    pub(crate) company: Company,
     /// Whether a batch holds operations of several ranks.
     pub(crate) mixing: Mixing,
     /// How long an operation waits for its turn before it is given back untried.
@@ -112,6 +115,16 @@ pub(crate) enum Mixing {
     Apart,
     /// Yes: for a store that runs a batch as one transaction.
     Together,
+}
+
+/// Whether a batch that begins beside another one waits for more operations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Company {
+    /// No: for a store whose batches cost as much as they hold.
+    None,
+    /// Until it holds one in so many of all that wait or are under way, for a few milliseconds at
+    /// most: for a store whose smallest batch costs as much as a dozen operations.
+    OneIn(usize),
 }
 
 /// The first pause after a connection could not be opened, and the longest. The first is about a

@@ -2,12 +2,13 @@
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use oncekey_core::{ErrorKind, KeyId, StoreError};
 use tokio::sync::{Notify, oneshot};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout_at};
 
-use super::{Answers, Limits, Mixing, Operation};
+use super::{Answers, Company, Limits, Mixing, Operation};
 
 /// Operations that wait, and what is known of those under way.
 #[derive(Debug)]
@@ -35,6 +36,9 @@ struct State<O: Operation> {
     ranks: Vec<VecDeque<Waiting<O>>>,
     /// The keys of every batch under way.
     busy: HashSet<KeyId>,
+    /// How many batches are under way, and how many operations in them.
+    batches: usize,
+    flying: usize,
     is_closed: bool,
 }
 
@@ -42,13 +46,26 @@ struct State<O: Operation> {
 struct Waiting<O: Operation> {
     operation: O,
     caller: Caller<O>,
-    until: Instant,
+    since: Instant,
 }
+
+/// Whether a batch may begin.
+enum Turn {
+    Now,
+    /// When there are more of them, or this time has come.
+    Later(Instant),
+    /// There is nothing to do.
+    Never,
+}
+
+/// The longest that an operation waits for company. A batch that is under way is over by then, unless
+/// something is wrong with it, and then nobody shall wait for it. It is the resolution of the timer.
+const COMPANY: Duration = Duration::from_millis(2);
 
 impl<O: Operation> Queue<O> {
     pub(super) fn new(limits: Limits) -> Self {
         let ranks = (0..O::RANKS).map(|_| VecDeque::new()).collect();
-        let state = State { ranks, busy: HashSet::new(), is_closed: false };
+        let state = State { ranks, busy: HashSet::new(), batches: 0, flying: 0, is_closed: false };
         Self { state: Mutex::new(state), something: Notify::new(), limits }
     }
 
@@ -58,7 +75,7 @@ impl<O: Operation> Queue<O> {
         operation: O,
     ) -> Result<oneshot::Receiver<Result<O::Reply, StoreError>>, StoreError> {
         let (caller, reply) = oneshot::channel();
-        let until = Instant::now() + self.limits.patience;
+        let since = Instant::now();
         let mut state = self.lock();
         let rank = operation.rank();
         if state.ranks[rank].len() >= self.limits.queue {
@@ -70,7 +87,7 @@ impl<O: Operation> Queue<O> {
                 ),
             ));
         }
-        state.ranks[rank].push_back(Waiting { operation, caller, until });
+        state.ranks[rank].push_back(Waiting { operation, caller, since });
         drop(state);
         self.something.notify_one();
         Ok(reply)
@@ -82,9 +99,12 @@ impl<O: Operation> Queue<O> {
         loop {
             // Made before the look, so that whatever comes after it is not missed.
             let something = self.something.notified();
-            {
+            let turn = {
                 let mut state = self.lock();
-                if let Some(batch) = self.gather(&mut state) {
+                let turn = state.turn(&self.limits);
+                if matches!(turn, Turn::Now)
+                    && let Some(batch) = self.gather(&mut state)
+                {
                     return Some(batch);
                 }
                 if state.is_closed && state.ranks.iter().all(VecDeque::is_empty) {
@@ -93,8 +113,12 @@ impl<O: Operation> Queue<O> {
                     self.something.notify_one();
                     return None;
                 }
+                turn
+            };
+            match turn {
+                Turn::Later(until) => drop(timeout_at(until, something).await),
+                Turn::Now | Turn::Never => something.await,
             }
-            something.await;
             // Whoever was woken together with the first caller puts its operation first.
             tokio::task::yield_now().await;
         }
@@ -105,11 +129,11 @@ impl<O: Operation> Queue<O> {
         let now = Instant::now();
         let mut room = Room::new(self.limits);
         let (mut operations, mut callers) = (Vec::new(), Vec::new());
-        let State { ranks, busy, .. } = state;
+        let State { ranks, busy, .. } = &mut *state;
         for rank in ranks.iter_mut() {
             let mut later = VecDeque::new();
             while let Some(waiting) = rank.pop_front() {
-                if waiting.until <= now {
+                if waiting.since + self.limits.patience <= now {
                     // Nobody may be there to hear it.
                     let _ = waiting.caller.send(Err(StoreError::new(
                         ErrorKind::Unavailable,
@@ -143,6 +167,8 @@ impl<O: Operation> Queue<O> {
         if ranks.iter().any(|rank| !rank.is_empty()) {
             self.something.notify_one();
         }
+        state.batches += 1;
+        state.flying += operations.len();
         Some(Batch { operations, callers, queue: Arc::clone(self) })
     }
 
@@ -156,6 +182,29 @@ impl<O: Operation> Queue<O> {
     /// A panic while holding this lock cannot leave more than an operation without an answer.
     fn lock(&self) -> MutexGuard<'_, State<O>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<O: Operation> State<O> {
+    /// Nobody waits if nothing is under way. Beside another batch, one that holds a single operation
+    /// would cost the server as much as one that holds a dozen, and the dozen is a moment away: all who
+    /// are under way come back, if they have more to do.
+    fn turn(&self, limits: &Limits) -> Turn {
+        let Some(first) = self.ranks.iter().filter_map(VecDeque::front).map(|w| w.since).min()
+        else {
+            return Turn::Never;
+        };
+        let waiting: usize = self.ranks.iter().map(VecDeque::len).sum();
+        let enough = match limits.company {
+            Company::None => 0,
+            // Never more than leaves work for the others.
+            Company::OneIn(part) => ((waiting + self.flying) / part).min(limits.batch / 2),
+        };
+        let until = first + COMPANY;
+        match self.batches == 0 || self.is_closed || waiting >= enough || until <= Instant::now() {
+            true => Turn::Now,
+            false => Turn::Later(until),
+        }
     }
 }
 
@@ -184,6 +233,8 @@ impl<O: Operation> Batch<O> {
 impl<O: Operation> Drop for Batch<O> {
     fn drop(&mut self) {
         let mut state = self.queue.lock();
+        state.batches -= 1;
+        state.flying -= self.operations.len();
         for id in self.operations.iter().flat_map(Operation::ids) {
             state.busy.remove(&id);
         }

@@ -111,6 +111,7 @@ const LIMITS: Limits = Limits {
     batch: 4,
     bytes: 100,
     queue: 8,
+    company: Company::None,
     mixing: Mixing::Apart,
     patience: Duration::from_secs(60),
     connect: Duration::from_secs(5),
@@ -321,4 +322,28 @@ async fn closing_finishes_what_is_queued() {
     assert_eq!(heard.await.unwrap(), Ok(5));
     settle().await;
     assert_eq!(Arc::strong_count(&fake), 1, "the writers have ended");
+}
+
+/// Beside a batch that is under way, a few operations wait for more, but not for long; and nobody waits
+/// when nothing is under way.
+#[tokio::test(start_paused = true)]
+async fn where_batches_are_dear_a_small_one_waits_for_company() {
+    let fake = Fake::new(0);
+    let limits = Limits { writers: 2, batch: 8, company: Company::OneIn(2), ..LIMITS };
+    let group = Arc::new(Group::start(&fake, limits));
+    let mut asked = ask_all(&group, [op(1), op(2)]).await;
+    assert_eq!(fake.batches(), [[1], [2]], "alone, and one of two, they leave at once");
+    asked.extend(ask_all(&group, (3..=8).map(op)).await);
+    fake.gate.add_permits(1);
+    settle().await;
+    assert_eq!(fake.batches().last().map(Vec::len), Some(6), "six of seven are company enough");
+    asked.extend(ask_all(&group, [op(9)]).await);
+    fake.gate.add_permits(1);
+    settle().await;
+    assert_eq!(fake.batches().len(), 3, "one of seven waits, though a writer is free");
+    tokio::time::sleep(Duration::from_millis(3)).await;
+    settle().await;
+    assert_eq!(fake.batches().last().map(Vec::as_slice), Some(&[9][..]), "but not for long");
+    fake.gate.add_permits(2);
+    assert!(kinds(asked).await.iter().all(Result::is_ok));
 }

@@ -12,6 +12,7 @@
 //! transaction for that reason, and are sent in one text: it is never open while a client thinks.
 
 use std::fmt::Write as _;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use mysql_async::Row;
@@ -34,7 +35,26 @@ use crate::store::parts::{self, Assembled};
 pub(super) struct PreparedClaim {
     pub(super) claim: Claim,
     seal: Seal,
+    likely: Likely,
 }
+
+/// Whether a key has a record already, as far as anybody can guess.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Likely {
+    /// This process has met it.
+    Known,
+    /// It has not.
+    New,
+}
+
+/// How many batches look before they insert. A record that nobody expected makes a whole batch
+/// begin anew, so where there was one, the next batches are careful.
+#[derive(Debug, Default)]
+pub(super) struct Wariness(AtomicU32);
+
+/// After so many batches it is forgotten. With a stranger's record in every tenth batch, most look
+/// first; with one in a thousand, hardly any does.
+const WARY_FOR: u32 = 16;
 
 /// What came of a claim.
 #[derive(Debug)]
@@ -58,8 +78,23 @@ const COLUMNS: &str = "`key_id`, `format`, `state`, `fence`, `owner`, `class`, `
     `request`";
 
 impl PreparedClaim {
-    pub(super) fn new(claim: &Claim) -> Self {
-        Self { seal: parts::seal_of(claim), claim: claim.clone() }
+    pub(super) fn new(claim: &Claim, likely: Likely) -> Self {
+        Self { seal: parts::seal_of(claim), claim: claim.clone(), likely }
+    }
+}
+
+impl Wariness {
+    /// Whether a batch with these claims should look before it inserts.
+    fn looks_first(&self, claims: &[&PreparedClaim]) -> bool {
+        let relaxed = |left: u32| left.checked_sub(1);
+        let is_wary = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, relaxed).is_ok();
+        let is_known = claims.iter().any(|prepared| prepared.likely == Likely::Known);
+        // A lone claim is most likely the first of its key, and disturbs nobody if it is not.
+        is_known || (is_wary && claims.len() > 1)
+    }
+
+    fn was_surprised(&self) {
+        self.0.store(WARY_FOR, Ordering::Relaxed);
     }
 }
 
@@ -67,6 +102,7 @@ impl PreparedClaim {
 pub(super) async fn run(
     session: &mut Session,
     tables: &Tables,
+    wariness: &Wariness,
     claims: &[&PreparedClaim],
 ) -> Result<Vec<Result<Came, StoreError>>, Trouble> {
     let mut answers: Vec<Option<Result<Came, StoreError>>> = Vec::new();
@@ -74,9 +110,9 @@ pub(super) async fn run(
     // In the order of their keys, so that two batches never wait for each other.
     let mut open: Vec<usize> = (0..claims.len()).collect();
     open.sort_by_key(|&place| claims[place].claim.id);
+    let looks_first = wariness.looks_first(claims);
     for round in 0..ROUNDS {
-        // A lone claim is most likely the first of its key: it is tried at once.
-        let looked = if round > 0 || open.len() > 1 {
+        let looked = if round > 0 || looks_first {
             look(session, tables, claims, &open, &mut answers).await
         } else {
             Ok(())
@@ -88,7 +124,9 @@ pub(super) async fn run(
         };
         match ended {
             Ok(()) => break,
-            Err(trouble) if matches!(trouble.code(), Some(DUPLICATE | OUT_OF_RANGE)) => {}
+            Err(trouble) if matches!(trouble.code(), Some(DUPLICATE | OUT_OF_RANGE)) => {
+                wariness.was_surprised();
+            }
             Err(trouble) if trouble.is_contention() && round + 1 < ROUNDS => {
                 pause(claims[0], round).await;
             }
@@ -289,7 +327,7 @@ fn granted(sets: &[Set]) -> Result<(Timestamp, Fence), Trouble> {
 /// Appends the values of [`COLUMNS`].
 fn push_values(
     out: &mut String,
-    PreparedClaim { claim, seal }: &PreparedClaim,
+    PreparedClaim { claim, seal, .. }: &PreparedClaim,
     fence: &str,
     sent: Sent,
     [at, created]: [&str; 2],

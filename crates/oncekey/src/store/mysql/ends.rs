@@ -108,9 +108,9 @@ impl Script {
         if !is_one {
             script.add("BEGIN".to_owned());
         }
-        script.join(of_kind(|end| matches!(end, End::Send)), writings, tables, send);
-        script.join(of_kind(|end| matches!(end, End::Unknown)), writings, tables, unknown);
-        script.join(of_kind(|end| matches!(end, End::Complete(_))), writings, tables, complete);
+        script.join(of_kind(|end| matches!(end, End::Send)), writings, tables);
+        script.join(of_kind(|end| matches!(end, End::Unknown)), writings, tables);
+        script.join(of_kind(|end| matches!(end, End::Complete(_))), writings, tables);
         let releases = of_kind(|end| matches!(end, End::Release));
         for &place in &releases {
             let Writing { lease, .. } = writings[place];
@@ -131,19 +131,16 @@ impl Script {
         self.statements.push(statement);
     }
 
-    fn join(
-        &mut self,
-        places: Vec<usize>,
-        writings: &[&Writing],
-        tables: &Tables,
-        statement: fn(&Tables, &[&Writing]) -> String,
-    ) {
-        if places.is_empty() {
-            return;
-        }
+    /// Adds writings of one kind as one statement.
+    fn join(&mut self, places: Vec<usize>, writings: &[&Writing], tables: &Tables) {
         let those: Vec<&Writing> = places.iter().map(|&place| writings[place]).collect();
+        let statement = match those[..] {
+            [] => return,
+            [one] => alone(tables, one),
+            _ => joined(tables, &those),
+        };
         self.joins.push((self.statements.len(), places));
-        self.add(statement(tables, &those));
+        self.add(statement);
     }
 
     /// What the server has said, and which writings that leaves in doubt.
@@ -199,79 +196,113 @@ async fn judge_afresh(
     Ok(())
 }
 
-/// The operations as rows of a table `v` that is joined with the records, in the order of their keys.
-/// `STRAIGHT_JOIN` keeps the server from beginning with the records instead, which would lock rows in
-/// another order.
-fn joined(tables: &Tables, writings: &[&Writing], more: impl Fn(&mut String, &Writing)) -> String {
-    let mut rows = String::from("UPDATE (");
-    for (nth, writing) in writings.iter().enumerate() {
-        rows.push_str(if nth == 0 { "SELECT " } else { " UNION ALL SELECT " });
-        push_hex(&mut rows, writing.lease.id.as_bytes());
-        write!(rows, " AS k, {} AS f, ", writing.lease.fence).expect("a string takes everything");
-        push_hex(&mut rows, writing.lease.owner.as_bytes());
-        rows.push_str(" AS o");
-        more(&mut rows, writing);
+/// One writing. A join would make the server set up two temporary tables for it, which takes longer
+/// than the change itself.
+fn alone(tables: &Tables, Writing { lease, end }: &Writing) -> String {
+    match end {
+        End::Complete(parts) => complete_one(tables, lease, parts),
+        End::Send | End::Unknown | End::Release => change_of(tables, lease, &change(end)),
     }
+}
+
+/// Changes one record, if its lease still holds it.
+fn change_of(tables: &Tables, lease: &Lease, change: &str) -> String {
+    let (id, owner) = (sql::hex(lease.id.as_bytes()), sql::hex(lease.owner.as_bytes()));
+    format!(
+        "UPDATE {} AS r {change} AND r.`key_id` = {id} AND r.`fence` = {} AND r.`owner` = {owner}",
+        tables.records, lease.fence
+    )
+}
+
+/// Completes one record.
+pub(super) fn complete_one(tables: &Tables, lease: &Lease, parts: &CompletionParts) -> String {
+    let values = values(parts);
+    change_of(tables, lease, &completion(&values.each_ref().map(String::as_str)))
+}
+
+/// Writings of one kind, as rows of a table `v` that is joined with the records, in the order of their
+/// keys. `STRAIGHT_JOIN` keeps the server from beginning with the records instead, which would lock
+/// rows in another order.
+fn joined(tables: &Tables, writings: &[&Writing]) -> String {
+    let mut text = String::from("UPDATE (");
+    for (nth, writing) in writings.iter().enumerate() {
+        text.push_str(if nth == 0 { "SELECT " } else { " UNION ALL SELECT " });
+        push_hex(&mut text, writing.lease.id.as_bytes());
+        write!(text, " AS k, {} AS f, ", writing.lease.fence).expect("a string takes everything");
+        push_hex(&mut text, writing.lease.owner.as_bytes());
+        text.push_str(" AS o");
+        if let End::Complete(parts) = &writing.end {
+            for (value, name) in values(parts).iter().zip(GIVEN) {
+                write!(text, ", {value} AS {name}").expect("a string takes everything");
+            }
+        }
+    }
+    let change = match &writings[0].end {
+        End::Complete(_) => {
+            completion(&GIVEN.map(|name| format!("v.{name}")).each_ref().map(String::as_str))
+        }
+        end @ (End::Send | End::Unknown | End::Release) => change(end),
+    };
     let records = &tables.records;
     write!(
-        rows,
+        text,
         ") AS v STRAIGHT_JOIN {records} AS r \
-         ON r.`key_id` = v.k AND r.`fence` = v.f AND r.`owner` = v.o "
+         ON r.`key_id` = v.k AND r.`fence` = v.f AND r.`owner` = v.o {change}"
     )
     .expect("a string takes everything");
-    rows
+    text
 }
 
-fn send(tables: &Tables, writings: &[&Writing]) -> String {
-    let joined = joined(tables, writings, |_, _| {});
-    let (sent, running) = (Sent::Yes.code(), StateKind::Running.code());
-    format!("{joined} SET r.`sent` = {sent} WHERE r.`state` = {running}")
+/// What a writing without values of its own sets in the records `r`, and when.
+fn change(end: &End) -> String {
+    let [running, unknown, parked] =
+        [StateKind::Running, StateKind::Unknown, StateKind::Parked].map(StateKind::code);
+    match end {
+        End::Send => {
+            let sent = Sent::Yes.code();
+            format!("SET r.`sent` = {sent} WHERE r.`state` = {running}")
+        }
+        End::Unknown => format!(
+            "SET r.`state` = {unknown}, r.`at` = @n WHERE r.`state` IN ({running}, {parked})"
+        ),
+        End::Complete(_) | End::Release => unreachable!("it is written in another way"),
+    }
 }
 
-fn unknown(tables: &Tables, writings: &[&Writing]) -> String {
-    let joined = joined(tables, writings, |_, _| {});
-    let [unknown, running, parked] =
-        [StateKind::Unknown, StateKind::Running, StateKind::Parked].map(StateKind::code);
-    format!(
-        "{joined} SET r.`state` = {unknown}, r.`at` = @n WHERE r.`state` IN ({running}, {parked})"
-    )
+/// The names of [`values`] in a table `v`.
+const GIVEN: [&str; 9] = ["s", "l", "c", "n", "u", "z", "h", "p", "b"];
+
+/// What is given with a completion, as literals.
+fn values(parts: &CompletionParts) -> [String; 9] {
+    let mut status = String::new();
+    push_optional(&mut status, parts.status);
+    [
+        sql::micros(parts.retention).to_string(),
+        sql::micros(parts.linger).to_string(),
+        status,
+        parts.not_kept.to_string(),
+        sql::hex(parts.outcome.as_bytes()),
+        sql::hex(parts.seal.as_bytes()),
+        sql::hex(&parts.headers),
+        parts.pieces.to_string(),
+        sql::hex(&parts.body),
+    ]
 }
 
-fn complete(tables: &Tables, writings: &[&Writing]) -> String {
-    let joined = joined(tables, writings, |out, writing| {
-        let End::Complete(parts) = &writing.end else { return };
-        push_completion(out, parts);
-    });
-    format!("{joined} {}", completion())
-}
-
-/// Appends a completion as columns of `v`.
-pub(super) fn push_completion(out: &mut String, parts: &CompletionParts) {
-    let (retention, linger) = (sql::micros(parts.retention), sql::micros(parts.linger));
-    write!(out, ", {retention} AS s, {linger} AS l, ").expect("a string takes everything");
-    push_optional(out, parts.status);
-    write!(out, " AS c, {} AS n, ", parts.not_kept).expect("a string takes everything");
-    push_hex(out, parts.outcome.as_bytes());
-    out.push_str(" AS u, ");
-    push_hex(out, parts.seal.as_bytes());
-    out.push_str(" AS z, ");
-    push_hex(out, &parts.headers);
-    write!(out, " AS h, {} AS p, ", parts.pieces).expect("a string takes everything");
-    push_hex(out, &parts.body);
-    out.push_str(" AS b");
-}
-
-/// What a completion sets, and when: `r` are the records, `v` the completions. The times are those of
+/// What a completion with these [`values`] sets in the records `r`, and when. The times are those of
 /// `Times::of`, by the server's clock.
-pub(super) fn completion() -> String {
+fn completion(
+    [retention, linger, status, not_kept, outcome, seal, headers, pieces, body]: &[&str; 9],
+) -> String {
     let at = format!("GREATEST(@n, LEAST(r.`fence`, @n + {MOST_AHEAD}))");
     let done = StateKind::Done.code();
     let open = open_states();
     format!(
-        "SET r.`state` = {done}, r.`at` = {at}, r.`expires` = {at} + v.s, \
-         r.`forget` = {at} + v.s + v.l, r.`due` = {at} + v.s, r.`status` = v.c, \
-         r.`not_kept` = v.n, r.`outcome` = v.u, r.`answer_seal` = v.z, r.`headers` = v.h, \
-         r.`pieces` = v.p, r.`body` = v.b WHERE r.`state` IN ({open})"
+        "SET r.`state` = {done}, r.`at` = {at}, r.`expires` = {at} + {retention}, \
+         r.`forget` = {at} + {retention} + {linger}, r.`due` = {at} + {retention}, \
+         r.`status` = {status}, r.`not_kept` = {not_kept}, r.`outcome` = {outcome}, \
+         r.`answer_seal` = {seal}, r.`headers` = {headers}, r.`pieces` = {pieces}, \
+         r.`body` = {body} WHERE r.`state` IN ({open})"
     )
 }
 

@@ -7,7 +7,7 @@ use oncekey_core::{Answer, Completion, KeyId, Lease, Record, State, Timestamp, W
 
 use super::error::Trouble;
 use super::session::Session;
-use super::sql::{self, NOW, Tables, push_hex};
+use super::sql::{self, NOW, Tables};
 use super::{ends, row};
 use crate::store::parts::{Assembled, CompletionParts};
 
@@ -105,18 +105,7 @@ async fn complete(
     lease: &Lease,
     parts: &CompletionParts,
 ) -> Result<Completed, Trouble> {
-    let mut change = String::from("UPDATE (SELECT ");
-    push_hex(&mut change, lease.id.as_bytes());
-    change.push_str(" AS k, ");
-    push_hex(&mut change, lease.owner.as_bytes());
-    change.push_str(" AS o");
-    ends::push_completion(&mut change, parts);
-    change.push_str(&format!(
-        ") AS v STRAIGHT_JOIN {} AS r ON r.`key_id` = v.k AND r.`owner` = v.o AND r.`fence` = {} {}",
-        tables.records,
-        lease.fence,
-        ends::completion()
-    ));
+    let change = ends::complete_one(tables, lease, parts);
     let count = format!("SELECT COUNT(*) FROM {}", pieces_of(tables, lease, parts));
     let now = format!("SET @n = {NOW}");
     let sets = session.begin(&[&*now, "BEGIN", &change, &count]).await?;

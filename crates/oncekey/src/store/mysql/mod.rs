@@ -51,12 +51,13 @@ use oncekey_core::{
     Claim, Claimed, Completion, Decision, Erase, Erased, KeyId, Lease, Record, Renewal, Store,
     StoreError, Timestamp, Write, decide,
 };
+use quick_cache::sync::Cache;
 
 pub use self::inspect::Galera;
 pub use self::options::MysqlOptions;
 pub use self::schema::{Migrate, migration_sql};
 
-use self::claims::{Came, PreparedClaim};
+use self::claims::{Came, Likely, PreparedClaim};
 use self::ends::{End, Writing};
 use self::error::{DUPLICATE, Trouble};
 use self::op::{Op, Reply};
@@ -77,7 +78,13 @@ pub struct MysqlStore {
     group: Group<Op>,
     pool: Pool,
     tables: Tables,
+    /// Keys that this process has met: they are likely to have a record.
+    seen: Cache<KeyId, ()>,
 }
+
+/// How many keys are remembered as met. A guess that is wrong costs a look or a second try; the memory
+/// is some megabytes.
+const SEEN: usize = 65_536;
 
 impl MysqlStore {
     /// Opens the store with the defaults of [`MysqlOptions`].
@@ -123,7 +130,12 @@ impl Store for MysqlStore {
     async fn claim(&self, claim: &Claim) -> Result<Claimed, StoreError> {
         claim.check()?;
         loop {
-            let op = Op::Claim(Box::new(PreparedClaim::new(claim)));
+            let likely = match self.seen.get(&claim.id) {
+                Some(()) => Likely::Known,
+                None => Likely::New,
+            };
+            self.seen.insert(claim.id, ());
+            let op = Op::Claim(Box::new(PreparedClaim::new(claim, likely)));
             match self.group.ask(op).await? {
                 Reply::Claimed(Came::Decided(claimed)) => return Ok(claimed),
                 Reply::Claimed(Came::Far) => {}

@@ -2,7 +2,7 @@
 
 use oncekey_core::{KeyId, StoreError, Write};
 
-use super::claims::{self, Came, PreparedClaim};
+use super::claims::{self, Came, PreparedClaim, Wariness};
 use super::ends::{self, End, Writing};
 use super::error::Trouble;
 use super::session::{Server, Session};
@@ -28,6 +28,7 @@ pub(super) enum Reply {
 pub(super) struct Batches {
     pub(super) server: Server,
     pub(super) tables: Tables,
+    pub(super) wariness: Wariness,
 }
 
 impl Operation for Op {
@@ -82,7 +83,7 @@ impl Backend for Batches {
             }
         }
         if writings.is_empty() {
-            let came = claims::run(session, &self.tables, &claims).await;
+            let came = claims::run(session, &self.tables, &self.wariness, &claims).await;
             let came = came.map_err(Trouble::of_batch)?;
             return Ok(came.into_iter().map(|came| came.map(Reply::Claimed)).collect());
         }

@@ -8,15 +8,17 @@ use std::time::Duration;
 use mysql_async::{Opts, OptsBuilder};
 use oncekey_core::StoreError;
 use oncekey_core::health::Verdict;
+use quick_cache::sync::Cache;
 
-use super::MysqlStore;
+use super::claims::Wariness;
 use super::error::unsuitable;
 use super::inspect::{self, Galera};
 use super::op::Batches;
 use super::schema::{self, Migrate, PREFIX};
 use super::session::{Pool, Server};
 use super::sql::Tables;
-use crate::store::group::{Group, Limits, Mixing};
+use super::{MysqlStore, SEEN};
+use crate::store::group::{Company, Group, Limits, Mixing};
 use crate::store::parts::of_opening;
 
 /// How to open a store.
@@ -147,9 +149,11 @@ impl MysqlOptions {
         for finding in health.findings.iter().filter(|f| f.verdict == Verdict::Degraded) {
             tracing::warn!(check = finding.check, "{}", finding.text);
         }
-        let batches = Batches { server: server.clone(), tables: tables.clone() };
+        let wariness = Wariness::default();
+        let batches = Batches { server: server.clone(), tables: tables.clone(), wariness };
         let group = Group::start(&Arc::new(batches), self.limits());
-        Ok(MysqlStore { group, pool: Pool::new(server, self.readers), tables })
+        let pool = Pool::new(server, self.readers);
+        Ok(MysqlStore { group, pool, tables, seen: Cache::new(SEEN) })
     }
 
     fn parse(&self) -> Result<Opts, StoreError> {
@@ -186,6 +190,8 @@ impl MysqlOptions {
             batch: BATCH,
             bytes: BYTES,
             queue: QUEUE,
+            // A statement and its commit cost as much as a dozen rows: half of the callers at a time.
+            company: Company::OneIn(2),
             mixing: Mixing::Apart,
             patience: self.timeout,
             connect: self.timeout,

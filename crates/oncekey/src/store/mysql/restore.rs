@@ -76,10 +76,14 @@ pub(super) async fn lineage(session: &mut Session, tables: &Tables) -> Result<Li
 type Piece<'r> = (&'r Outcome, u32, &'r [u8]);
 
 fn pieces_of(record: &Record) -> impl Iterator<Item = Piece<'_>> {
-    let large = match &record.state {
-        State::Done { answer: Answer::Kept(saved), outcome, .. } => Some((outcome, &saved.body)),
-        _ => None,
+    let answer = match &record.state {
+        State::Done { answer, outcome, .. } => Some((outcome, answer)),
+        State::Running { .. } | State::Unknown { .. } | State::Parked { .. } => None,
     };
+    let large = answer.and_then(|(outcome, answer)| match answer {
+        Answer::Kept(saved) => Some((outcome, &saved.body)),
+        Answer::Tombstone(_) => None,
+    });
     large.into_iter().flat_map(|(outcome, body)| {
         large::pieces_of_body(body).map(move |(part, bytes)| (outcome, part, bytes))
     })

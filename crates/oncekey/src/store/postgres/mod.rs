@@ -68,7 +68,7 @@ use self::pool::{Effect, Pool};
 use self::row::Found;
 use self::sql::Sql;
 use self::watch::{Herald, Watcher};
-use crate::store::group::{Group, Limits, Mixing};
+use crate::store::group::{Company, Group, Limits, Mixing};
 use crate::store::parts::{CompletionParts, is_forgotten};
 
 /// Keeps records in PostgreSQL.
@@ -132,6 +132,7 @@ impl PostgresStore {
             batch,
             bytes,
             queue,
+            company: Company::None,
             mixing: Mixing::Apart,
             patience: options.call_timeout,
             connect: dialler.connect_timeout,
