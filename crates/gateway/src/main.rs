@@ -32,12 +32,6 @@ use std::process::ExitCode;
 use self::args::{Cli, Command};
 use self::exit::Exit;
 
-/// A request allocates some hundred times, on one thread and freed on another. The allocator of glibc
-/// took a fifth of the time of a passed-through request for that; this one, which is small and builds
-/// in seconds, a tenth. jemalloc is as fast and takes a minute to build.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 const START: &str = "\
 Start here:
   oncekey dev --demo              a toy payment API, to see what it does

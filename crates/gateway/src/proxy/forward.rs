@@ -56,8 +56,10 @@ impl Forward {
     async fn pass_on(self, mut request: Request<Outgoing>) -> Response<Reply> {
         let attempt = request.extensions_mut().remove::<IdempotencyContext>();
         let assigned = request.extensions_mut().remove::<Assigned>();
-        if let Some(assigned) = &assigned {
-            request = match self.0.prepare(request, attempt.as_ref(), assigned).await {
+        if let Some(assigned) = assigned.as_ref().filter(|assigned| assigned.may_complete()) {
+            // In a box, because few requests are kept, and all others would carry its size.
+            let prepared = Box::pin(self.0.prepare(request, attempt.as_ref(), assigned));
+            request = match prepared.await {
                 Ok(request) => request,
                 Err(refused) => return *refused,
             };

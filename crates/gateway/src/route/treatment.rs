@@ -6,7 +6,7 @@ use http::request::Parts;
 use oncekey::layer::Rule;
 
 use super::rollout::RolloutBy;
-use super::spec::RouteMode;
+use super::spec::{Completer, RouteMode};
 use super::table::Route;
 
 /// A request's route, and what it does with this very request.
@@ -37,6 +37,15 @@ impl Assigned {
             RouteMode::Optional | RouteMode::Required => route.rolled_out_to(head),
         };
         Self { route: Arc::clone(route), treatment }
+    }
+
+    /// Whether it may be kept, or was, to be sent again.
+    pub(crate) fn may_complete(&self) -> bool {
+        match self.treatment {
+            Treatment::Pass | Treatment::Observe => false,
+            Treatment::Protect => self.route.spec.completer != Completer::Off,
+            Treatment::Complete => true,
+        }
     }
 
     /// The layer's rule, if it applies.

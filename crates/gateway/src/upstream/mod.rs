@@ -104,10 +104,14 @@ impl Upstream {
     ) -> Result<Response<Answer>, Failure> {
         let inner = &*self.0;
         if inner.dialler.target.speaks == Speaks::Http2 {
-            return inner.send_http2(request).await;
+            // In a box, as everything that requests over HTTP/1 have no need of.
+            return Box::pin(inner.send_http2(request)).await;
         }
-        if let Some(way) = inner.shared.open().await {
-            match inner.share(way, request).await {
+        // Only whoever greets each other by TLS can have chosen it.
+        if inner.dialler.target.tls == Tls::Encrypted
+            && let Some(way) = inner.shared.open().await
+        {
+            match Box::pin(inner.share(way, request)).await {
                 Ok(response) => return Ok(response),
                 Err(Missed::Failed(failure)) => return Err(failure),
                 Err(Missed::Untouched(again)) => request = *again,
@@ -122,7 +126,10 @@ impl Upstream {
         }
         let (stream, chosen) = inner.dialler.dial().await.map_err(Failure::Unreachable)?;
         let answered = match chosen {
-            Chosen::Http2 => inner.share(inner.shared.adopt(stream).await?, request).await,
+            Chosen::Http2 => {
+                let way = Box::pin(inner.shared.adopt(stream)).await?;
+                Box::pin(inner.share(way, request)).await
+            }
             Chosen::Unsaid => {
                 let line = Line::open(stream).await;
                 let line = line.map_err(|error| Failure::Broke(Undelivered::NeverSent, error))?;
