@@ -391,6 +391,13 @@ impl Keep {
         Ok(self)
     }
 
+    /// Adds a rule for one status before the ones that are there.
+    #[must_use]
+    pub fn first(mut self, status: u16, verdict: Verdict) -> Self {
+        self.rules.insert(0, (Statuses::only(status), verdict));
+        self
+    }
+
     /// The verdict for a complete answer with this status.
     #[must_use]
     pub fn verdict(&self, status: u16) -> Verdict {

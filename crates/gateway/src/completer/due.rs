@@ -22,7 +22,7 @@ pub(super) struct Terms {
 pub(super) enum Due {
     Now,
     Later,
-    /// Its kept request is over by now, whenever that was written.
+    /// It was first tried too long ago.
     Over,
 }
 
@@ -37,7 +37,8 @@ const LONGEST: Duration = Duration::from_secs(5 * 60);
 /// the same moment are spread over a quarter of their pause by `chance`.
 pub(super) fn due(summary: &Summary, now: Timestamp, terms: Terms, chance: u8) -> Due {
     let at = summary.at;
-    if at.after(terms.horizon) <= now {
+    // Retries of clients do not put it off: after that time the upstream may have forgotten the key.
+    if summary.created.after(terms.horizon) <= now {
         return Due::Over;
     }
     let lasted = at.since(summary.created);
@@ -127,8 +128,11 @@ mod tests {
 
     #[test]
     fn after_the_horizon_it_is_left_alone() {
-        let open = summary(StateKind::Unknown, second(10));
-        assert_eq!(due_at(&open, 3_609), Due::Now);
-        assert_eq!(due_at(&open, 3_610), Due::Over);
+        // Whoever tried it last, and when, puts nothing off.
+        for last in [0, 10, 3_000] {
+            let open = summary(StateKind::Unknown, second(last));
+            assert_ne!(due_at(&open, 3_599), Due::Over);
+            assert_eq!(due_at(&open, 3_600), Due::Over);
+        }
     }
 }

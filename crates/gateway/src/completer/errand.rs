@@ -30,6 +30,8 @@ pub(super) struct Errand {
 pub(crate) enum Ended {
     /// The key has an answer, whoever got it.
     Finished,
+    /// Somebody has said that nothing happened: the key is free.
+    Released,
     /// It has none yet: the upstream is away, or answered that it cannot.
     Open,
     /// Somebody else is at it.
@@ -47,6 +49,7 @@ impl Ended {
     const fn label(self) -> &'static str {
         match self {
             Self::Finished => "finished",
+            Self::Released => "released",
             Self::Open => "open",
             Self::Elsewhere => "elsewhere",
             Self::NoRequest => "no_request",
@@ -59,7 +62,7 @@ impl Ended {
     pub(super) const fn is_hopeless(self) -> bool {
         match self {
             Self::NoRequest | Self::Changed => true,
-            Self::Finished | Self::Open | Self::Elsewhere | Self::Failed => false,
+            Self::Finished | Self::Released | Self::Open | Self::Elsewhere | Self::Failed => false,
         }
     }
 }
@@ -88,6 +91,12 @@ impl Errand {
     }
 
     async fn complete(&self) -> Result<Ended, StoreError> {
+        // The look that found it may be minutes old.
+        match self.keeper.fence(&self.id).await? {
+            None => return Ok(Ended::Released),
+            Some(fence) if fence != self.fence => return Ok(Ended::Elsewhere),
+            Some(_) => {}
+        }
         let Some(kept) = self.keeper.find(&self.id).await? else { return Ok(Ended::NoRequest) };
         let Some(request) = self.as_retry(kept) else { return Ok(Ended::Changed) };
         // The answer is in the store, and nobody waits for it.
@@ -120,8 +129,9 @@ impl Errand {
         Ok(match self.engine.look(&self.id).await? {
             Some(Looked::Running(_)) => Ended::Elsewhere,
             Some(Looked::Without(Refused::Unknown { .. })) => Ended::Open,
-            // A free key is finished, too: somebody has said that nothing happened.
-            Some(Looked::Done(_) | Looked::Without(_)) | None => Ended::Finished,
+            Some(Looked::Done(_) | Looked::Without(_)) => Ended::Finished,
+            // What is kept may be the next request's by now, so its time ends it.
+            None => Ended::Released,
         })
     }
 

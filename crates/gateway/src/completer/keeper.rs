@@ -63,8 +63,9 @@ impl Keeper {
     /// Keeps the request of the key `of` for a time. When this returns, a crash does not lose it.
     ///
     /// Only the owner of the key calls this, so there is one at a time. What an earlier attempt
-    /// kept makes way if it is another request, or has little time left. A crash between the two leaves a
-    /// key without a request, as one before the keeping does: a retry takes over.
+    /// kept makes way if it is another request; the same one stays for its own time, so that no retry
+    /// makes it outlive the first attempt by more. A crash between the two leaves a key without a
+    /// request, as one before the keeping does: a retry takes over.
     ///
     /// # Cancellation
     /// The request may be kept or not. Keeping it again is harmless.
@@ -76,9 +77,7 @@ impl Keeper {
                 Reply::Ran(Ran { recorded: Recorded::Kept | Recorded::Journalled, .. }) => {
                     return Ok(());
                 }
-                Reply::Replayed(known) if known.saved == saved && known.ttl >= time / 2 => {
-                    return Ok(());
-                }
+                Reply::Replayed(known) if known.saved == saved => return Ok(()),
                 Reply::Replayed(_)
                 | Reply::Refused(
                     Refused::NotRetained { .. } | Refused::Expired { .. } | Refused::Damaged,
@@ -87,6 +86,11 @@ impl Keeper {
             }
         }
         Err(Unkept)
+    }
+
+    /// The attempt that stands under a key.
+    pub(super) async fn fence(&self, of: &KeyId) -> Result<Option<Fence>, StoreError> {
+        Ok(self.store.get(of).await?.map(|record| record.fence))
     }
 
     /// The kept request of a key; `None` if there is none, or its time is over.

@@ -55,17 +55,17 @@ struct Open {
     summary: Summary,
 }
 
-/// The routes whose abandoned requests are finished, by name.
-type Wanting<'p> = HashMap<&'p [u8], (&'p Arc<Route>, Terms)>;
-
 /// How often it looks. A sixth of a usual lease: an owner that is gone is noticed soon after its
-/// lease is over, and a look costs two questions.
+/// lease is over, and a look costs two questions for each such route.
 const EVERY: Duration = Duration::from_secs(5);
 /// How many requests are sent at the same time. An upstream that has just come back is not met by
 /// everything that it missed.
 const AT_ONCE: usize = 4;
+/// How many are sent before it looks again: what was found gets old while an upstream lets everybody
+/// wait, and others may have come.
+const AT_A_LOOK: usize = 8 * AT_ONCE;
 /// How many pages of a list are looked at, the newest records first. What is behind ten thousand
-/// of them is found when they are done.
+/// of one route is found when they are done.
 const PAGES: usize = 10;
 
 impl Completer {
@@ -118,6 +118,8 @@ impl Completer {
         });
         let ended: Vec<(KeyId, Fence, Ended)> = futures_util::stream::iter(errands)
             .take_until(self.stop.raised())
+            // After a reload it is looked anew, by other routes.
+            .take_while(|_| std::future::ready(Arc::ptr_eq(&self.front.plan.load_full(), &plan)))
             .map(Errand::run)
             .buffer_unordered(AT_ONCE)
             .collect()
@@ -129,19 +131,17 @@ impl Completer {
 
     /// The records whose time has come, the oldest first, and how many there are altogether.
     async fn look(&mut self, plan: &Plan) -> (Vec<Open>, usize) {
-        let routes: Wanting<'_> = plan
-            .routes
-            .routes()
-            .iter()
-            .filter_map(|route| Some((route.name().as_bytes(), (route, terms(route)?))))
-            .collect();
+        let routes = plan.routes.routes().iter();
+        let routes = routes.filter_map(|route| Some((route, terms(route)?)));
         let mut found = Vec::new();
-        for state in [StateKind::Running, StateKind::Unknown] {
-            // A store that fails for one list is asked for the other nevertheless.
-            match self.list(&routes, state).await {
-                Ok(open) => found.extend(open),
-                Err(error) => {
-                    tracing::warn!(%error, "abandoned requests could not be looked for");
+        for (route, terms) in routes {
+            for state in [StateKind::Running, StateKind::Unknown] {
+                // A store that fails for one list is asked for the others nevertheless.
+                match self.list(route, terms, state).await {
+                    Ok(open) => found.extend(open),
+                    Err(error) => {
+                        tracing::warn!(%error, "abandoned requests could not be looked for");
+                    }
                 }
             }
         }
@@ -153,24 +153,24 @@ impl Completer {
         let mut now: Vec<Open> =
             found.into_iter().filter(|(due, _)| *due == Due::Now).map(|(_, open)| open).collect();
         now.sort_by_key(|open| open.summary.at);
+        now.truncate(AT_A_LOOK);
         (now, waiting)
     }
 
-    /// The open records of these routes in a state. One list for all of them: hardly any record is
-    /// open, and many routes would be many questions.
+    /// The open records of a route in a state. A list for each, because what other routes leave open
+    /// may stay so for days, and would stand before it.
     async fn list(
         &self,
-        routes: &Wanting<'_>,
+        route: &Arc<Route>,
+        terms: Terms,
         state: StateKind,
     ) -> Result<Vec<(Due, Open)>, StoreError> {
         let mut found = Vec::new();
-        let Some(lease) = routes.values().map(|(_, terms)| terms.lease).min() else {
-            return Ok(found);
-        };
         let filter = Filter {
             state: Some(state),
+            route: Some(route.name().as_bytes().into()),
             // What is younger than a lease has an owner: hardly anything that runs is looked at.
-            older_than: (state == StateKind::Running).then_some(lease),
+            older_than: (state == StateKind::Running).then_some(terms.lease),
             ..Filter::default()
         };
         let mut after: Option<Cursor> = None;
@@ -180,10 +180,8 @@ impl Completer {
             for summary in listing.summaries {
                 // A lease that is alive is nobody's business but its owner's.
                 let lives = state == StateKind::Running && summary.at > listing.now;
-                let known = routes.get(summary.origin.route.as_bytes());
-                let Some((route, terms)) = known.filter(|_| !lives) else { continue };
-                let due = due(&summary, listing.now, *terms, self.chance());
-                if due != Due::Over {
+                let due = due(&summary, listing.now, terms, self.chance());
+                if !lives && due != Due::Over {
                     found.push((due, Open { route: Arc::clone(route), summary }));
                 }
             }

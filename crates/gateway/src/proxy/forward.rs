@@ -15,7 +15,7 @@ use http::{HeaderName, HeaderValue, Request, Response, StatusCode, Uri, Version}
 use http_body_util::{BodyExt as _, Collected, Either, Full};
 use hyper::upgrade::OnUpgrade;
 use oncekey::layer::{IdempotencyContext, Undelivered};
-use oncekey::problem::{Code, Problem, Retryable};
+use oncekey::problem::{Code, Executed, Problem, Retryable};
 use tower_service::Service;
 
 use super::headers::{Switch, strip_hops};
@@ -126,8 +126,14 @@ impl Settings {
     ) -> Result<Request<Outgoing>, Box<Response<Reply>>> {
         let Assigned { route, treatment } = assigned;
         let (attempt, time) = match (treatment, attempt, route.spec.completer) {
-            // A request of the completer without a key would be one that nobody asked for.
-            (Treatment::Complete, None, _) => return Err(Box::new(not_kept(route))),
+            // A request of the completer without a lease, or of which nobody can have sent anything
+            // before, would be one that nobody asked for.
+            (Treatment::Complete, None, _) => return Err(Box::new(not_begun())),
+            (Treatment::Complete, Some(attempt), _)
+                if attempt.fence().is_none() || !attempt.is_retry() =>
+            {
+                return Err(Box::new(not_begun()));
+            }
             (Treatment::Protect, Some(attempt), Completer::For(time)) => (attempt, time),
             // The completer's is kept already, and its time goes on.
             (Treatment::Complete, Some(_), _)
@@ -142,7 +148,7 @@ impl Settings {
         let (head, body) = request.into_parts();
         // The layer has read it: this takes no time and cannot fail.
         let Ok(body) = body.collect().await.map(Collected::to_bytes) else {
-            return Err(Box::new(not_kept(route)));
+            return Err(Box::new(not_kept(route, attempt)));
         };
         let kept = Kept {
             method: head.method.clone(),
@@ -154,7 +160,7 @@ impl Settings {
         let keeping = self.keeper.keep(attempt.key_id(), &kept, time);
         // Keeping may have taken its time: what is left of the lease is looked at again.
         if keeping.await.is_err() || attempt.send().await.is_err() {
-            return Err(Box::new(not_kept(route)));
+            return Err(Box::new(not_kept(route, attempt)));
         }
         Ok(Request::from_parts(head, Outgoing::from(body)))
     }
@@ -238,14 +244,31 @@ fn explain(failure: &Failure, route: Option<&Route>, care: Care) -> Response<Rep
 }
 
 /// What the client is told whose request could not be kept.
-fn not_kept(route: &Route) -> Response<Reply> {
+fn not_kept(route: &Route, attempt: &IdempotencyContext) -> Response<Reply> {
     let name = Arc::clone(&route.spec.name);
     metrics::counter!("oncekey_completer_not_kept_total", "route" => name).increment(1);
     tracing::warn!(route = route.name(), "a request was not sent, because it could not be kept");
-    let detail = "The request could not be kept, so it was not sent. Nothing was executed.";
-    let mut problem = Problem::new(Code::StoreUnavailable, detail);
+    let mut problem = match attempt.is_retry() {
+        false => {
+            let detail = "The request could not be kept, so it was not sent. Nothing was executed.";
+            Problem::new(Code::StoreUnavailable, detail)
+        }
+        true => {
+            let detail = "The request could not be kept, so it was not sent again. What became of it \
+                          before is not known.";
+            let mut problem = Problem::new(Code::StoreUnavailable, detail);
+            problem.executed = Executed::Unknown;
+            problem
+        }
+    };
     problem.retry_after = Some(COME_BACK);
     told(problem, Undelivered::NeverSent)
+}
+
+/// What the completer is told, which throws it away.
+fn not_begun() -> Response<Reply> {
+    let detail = "Nobody waits for this request, and nobody has sent it before.";
+    told(Problem::new(Code::StoreUnavailable, detail), Undelivered::NeverSent)
 }
 
 fn told(problem: Problem, undelivered: Undelivered) -> Response<Reply> {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use http::{HeaderName, Method};
 use oncekey::core::fingerprint::FingerprintRules;
-use oncekey::core::policy::{InFlight, PolicyError};
+use oncekey::core::policy::{InFlight, PolicyError, StoreDown, Verdict};
 use oncekey::core::{Pepper, Policy};
 use oncekey::layer::{Rule, ScopeFrom, WeakKeys};
 
@@ -122,7 +122,18 @@ impl Route {
             (Completer::For(_), RouteMode::Optional | RouteMode::Required) => {
                 // It never waits for another attempt: if that fails, the next one comes when it is
                 // due. And what was accepted once is not refused for its key.
-                let policy = Policy { in_flight: InFlight::Conflict, ..(*spec.policy).clone() };
+                // Without a lease it sends nothing, whatever the route lets clients do. And an
+                // upstream that refuses credentials of then has said nothing about the work.
+                let keep =
+                    [401, 403, 407].into_iter().fold(spec.policy.keep.clone(), |keep, status| {
+                        keep.first(status, Verdict::Release)
+                    });
+                let policy = Policy {
+                    in_flight: InFlight::Conflict,
+                    store_down: StoreDown::Refuse,
+                    keep,
+                    ..(*spec.policy).clone()
+                };
                 Some(rule(Arc::new(policy), WeakKeys::Accept, kept_scope())?)
             }
         };

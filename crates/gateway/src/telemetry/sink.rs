@@ -111,7 +111,7 @@ impl Shared {
                 std::mem::take(&mut lines.lost)
             };
             // Nobody reads a log that cannot be written, and the next line is tried again.
-            drop(out.write_all(&text).and_then(|()| out.flush()));
+            let lost = lost + write_out(&mut out, &text);
             text.clear();
             if lost > 0 {
                 tracing::warn!(lines = lost, "log lines were lost: nobody reads them fast enough");
@@ -124,6 +124,23 @@ impl Shared {
     fn lines(&self) -> MutexGuard<'_, Lines> {
         self.lines.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Writes lines, and says how many could not be written.
+fn write_out(out: &mut impl Write, mut text: &[u8]) -> u64 {
+    while !text.is_empty() {
+        match out.write(text) {
+            Ok(0) => break,
+            Ok(written) => text = &text[written..],
+            // Somebody has told the pipe not to wait. So we do.
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => thread::sleep(PAUSE),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(_) => break,
+        }
+    }
+    drop(out.flush());
+    let lines = text.iter().filter(|byte| **byte == b'\n').count();
+    u64::try_from(lines).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

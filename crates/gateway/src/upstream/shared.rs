@@ -17,7 +17,7 @@ use tokio::time::Instant;
 
 use super::dial::Dialler;
 use super::line::MAX_HEAD;
-use super::stream::{Stream, Written};
+use super::stream::Stream;
 use super::target::Tls;
 use super::{Failure, Missed, Outgoing};
 
@@ -29,7 +29,6 @@ pub(super) struct SharedLine(Mutex<Option<Way>>);
 #[derive(Clone)]
 pub(super) struct Way {
     sender: http2::SendRequest<Outgoing>,
-    written: Written,
     /// When something was last sent or heard; nothing if it is not used any more.
     used: Arc<StdMutex<Option<Instant>>>,
 }
@@ -68,7 +67,6 @@ impl SharedLine {
 
 impl Way {
     async fn over(stream: Stream) -> Result<Self, Failure> {
-        let written = stream.written();
         let handshake = http2::Builder::new(TokioExecutor::new())
             .timer(TokioTimer::new())
             .max_header_list_size(MAX_HEAD)
@@ -79,7 +77,7 @@ impl Way {
         // What ends it is told to everybody who waits on it.
         tokio::spawn(async move { drop(connection.await) });
         let used = Arc::new(StdMutex::new(Some(Instant::now())));
-        Ok(Self { sender, written, used })
+        Ok(Self { sender, used })
     }
 
     fn is_open(&self) -> bool {
@@ -117,7 +115,6 @@ impl Way {
         }
         address(&mut request, tls);
         self.touch();
-        let before = self.written.bytes();
         let mut error = match self.sender.try_send_request(request).await {
             Ok(response) => {
                 self.touch();
@@ -129,10 +126,9 @@ impl Way {
             return Err(Missed::Untouched(Box::new(request)));
         }
         let error = error.into_error();
-        // Others write to the connection, too, so a count that has risen proves nothing. One that
-        // has not proves that nobody has seen the request.
-        let unwritten = self.written.bytes() == before;
-        let undelivered = match unwritten || is_disowned(&error) {
+        // Written bytes prove nothing here: others write, too, and what was not written yet may still
+        // be, by the task of the connection, after the caller has heard that it failed.
+        let undelivered = match is_disowned(&error) {
             true => Undelivered::NeverSent,
             false => Undelivered::NoAnswer,
         };
@@ -140,14 +136,17 @@ impl Way {
     }
 }
 
-/// Whether the upstream says that it did nothing with the request: it refused the stream, or it
-/// ended the connection and names the last stream that it looked at, which is an earlier one (RFC
-/// 9113, section 8.7). Servers do so whenever they are restarted.
+/// Whether the upstream says that it did nothing with the request: it refused the stream (RFC 9113,
+/// section 8.7).
+///
+/// A server that ends the connection names the last stream that it looked at, and those after it were
+/// not touched either. But hyper reports the end of the connection in the same words for a request of
+/// which it has just put the head on its way, and that is written all the same.
 fn is_disowned(error: &hyper::Error) -> bool {
     let cause = error.source().and_then(|cause| cause.downcast_ref::<h2::Error>());
     cause.is_some_and(|cause| {
-        let refused = cause.is_reset() && cause.reason() == Some(h2::Reason::REFUSED_STREAM);
-        cause.is_remote() && (refused || cause.is_go_away())
+        let refused = cause.reason() == Some(h2::Reason::REFUSED_STREAM);
+        cause.is_remote() && cause.is_reset() && refused
     })
 }
 

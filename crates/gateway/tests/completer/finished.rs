@@ -1,6 +1,7 @@
 //! What is finished without a retry.
 
 use rustix::process::Signal;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::common::wire::Client;
 use crate::scene::{
@@ -42,6 +43,37 @@ async fn while_the_upstream_is_away_it_is_tried_again_until_it_is_back() {
     let seen = retry(&gateway).await;
     assert!(seen.is_replay() && seen.text() == r#"{"id":"pay_2"}"#, "{seen:?}");
     assert_eq!(scene.runs().await.len(), 2);
+}
+
+/// An upstream that refuses the credentials of then has said nothing about the payment, even where
+/// such answers are kept for clients.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn refused_credentials_are_no_answer_for_the_client() {
+    let scene = Scene::set();
+    let routes = routes("record = { \"4xx\" = \"replay\" }\n");
+    scene.abandon(&routes).await;
+    scene.upstream.release("acme").await;
+    let guard = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", guard.local_addr().unwrap());
+    let guard = tokio::spawn(async move {
+        let answer = b"HTTP/1.1 401 Unauthorized\r\ncontent-length: 0\r\nconnection: close\r\n\r\n";
+        loop {
+            let (mut client, _) = guard.accept().await.unwrap();
+            let mut request = vec![0; 64 * 1024];
+            // A payment comes in one piece.
+            let _read = client.read(&mut request).await;
+            client.write_all(answer).await.unwrap();
+        }
+    });
+    scene.home.configure(&url, &routes);
+    let gateway = scene.home.run();
+    until_ended(&gateway, "open").await;
+    guard.abort();
+    scene.home.configure(&scene.upstream.url(), &routes);
+    gateway.tell(Signal::HUP);
+    until_ended(&gateway, "finished").await;
+    let seen = retry(&gateway).await;
+    assert!(seen.is_replay() && seen.status == 201, "{seen:?}");
 }
 
 /// The upstream closes its connection without an answer, and then once more.

@@ -133,7 +133,7 @@ impl<O: Operation> Queue<O> {
         for rank in ranks.iter_mut() {
             let mut later = VecDeque::new();
             while let Some(waiting) = rank.pop_front() {
-                if waiting.since + self.limits.patience <= now {
+                if now.saturating_duration_since(waiting.since) >= self.limits.patience {
                     // Nobody may be there to hear it.
                     let _ = waiting.caller.send(Err(StoreError::new(
                         ErrorKind::Unavailable,
