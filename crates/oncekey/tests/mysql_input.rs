@@ -299,16 +299,15 @@ async fn fences_rise_though_the_clock_was_ahead() {
 #[ignore = "needs MariaDB: run cargo xtask test"]
 async fn a_claim_that_waited_for_a_removal_gets_a_higher_fence() {
     let database = Database::new().await;
-    let store = Arc::new(database.store().await);
+    let store = database.store().await;
     let lease = win(&store, &claim(1, 1)).await;
     let mark = lease.fence.number() + 3_600_000_000;
     let mut remover = connect().await;
     let name = &database.0;
     remover.query_drop(format!("BEGIN; DELETE FROM {name}.oncekey_records")).await.unwrap();
-    let waiting = tokio::spawn({
-        let store = Arc::clone(&store);
-        async move { win(&store, &claim(1, 2)).await }
-    });
+    // A process that has not met the key: one that has would look before it inserts.
+    let stranger = database.store().await;
+    let waiting = tokio::spawn(async move { win(&stranger, &claim(1, 2)).await });
     tokio::time::sleep(Duration::from_millis(500)).await;
     assert!(!waiting.is_finished(), "the removal is not committed yet");
     let raise = format!("UPDATE {name}.oncekey_clock SET fence = {mark}; COMMIT");
