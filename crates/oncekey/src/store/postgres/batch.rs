@@ -9,7 +9,7 @@ use oncekey_core::{ErrorKind, Fence, KeyId, Lease, StoreError, Timestamp, Write}
 use tokio_postgres::Row;
 
 use super::connect::{Dialler, Line, Together, Values};
-use super::error::{Aftermath, aftermath, contested, from_postgres};
+use super::error::{Aftermath, aftermath, contested, from_postgres, gone};
 use super::life::{Grants, moved};
 use super::op::{Op, PreparedClaim, Reply, Tried};
 use super::row;
@@ -38,9 +38,8 @@ impl Backend for Batches {
     }
 
     async fn run(&self, line: &mut Line, batch: &[Op]) -> Result<Answers<Op>, Failure> {
-        if line.client.is_closed() || self.dialler.guard.is_outdated(&line.life) {
-            let text = "the connection to PostgreSQL was closed";
-            return Err(Failure::NotSent(StoreError::new(ErrorKind::Unavailable, text)));
+        if !self.dialler.is_good(line) {
+            return Err(Failure::NotSent(gone()));
         }
         // All of one kind, because each has a rank of its own.
         let ended = match batch {

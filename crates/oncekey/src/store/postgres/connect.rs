@@ -55,6 +55,11 @@ pub(super) type Wire = Connection<Socket, <MakeRustlsConnect as MakeTlsConnect<S
 pub(super) type Values<'v> = [&'v (dyn ToSql + Sync)];
 
 impl Dialler {
+    /// Whether a connection is open, as far as anybody knows, and leads to where others lead.
+    pub(super) fn is_good(&self, line: &Line) -> bool {
+        !line.client.is_closed() && !self.guard.is_outdated(&line.life)
+    }
+
     pub(super) fn new(options: &PostgresOptions) -> Result<Self, StoreError> {
         let Url { mut config, tls } = Url::parse(&options.url)?;
         // Claims must be decided by the server that others write to, never by a standby.

@@ -87,6 +87,11 @@ pub(super) fn unsuitable(message: impl Into<String>) -> StoreError {
     StoreError::new(ErrorKind::Unsuitable, message)
 }
 
+/// A connection was closed before anything was sent over it.
+pub(super) fn gone() -> StoreError {
+    StoreError::new(ErrorKind::Unavailable, "the connection to PostgreSQL was closed")
+}
+
 /// Others were quicker too often. Never seen without thousands of rivals for one key.
 pub(super) fn contested() -> StoreError {
     StoreError::new(

@@ -11,7 +11,7 @@ use oncekey_core::{ErrorKind, KeyId, StoreError};
 
 use super::batch::by_id;
 use super::connect::{Dialler, Line};
-use super::error::{Aftermath, aftermath, from_postgres};
+use super::error::{Aftermath, aftermath, from_postgres, gone};
 use super::row::{self, Found};
 use super::sql::Sql;
 use crate::store::group::{Answers, Backend, Failure, Group, Limits, Operation};
@@ -77,9 +77,8 @@ impl Backend for Questions {
     }
 
     async fn run(&self, line: &mut Line, batch: &[Look]) -> Result<Answers<Look>, Failure> {
-        if line.client.is_closed() || self.dialler.guard.is_outdated(&line.life) {
-            let text = "the connection to PostgreSQL was closed";
-            return Err(Failure::NotSent(StoreError::new(ErrorKind::Unavailable, text)));
+        if !self.dialler.is_good(line) {
+            return Err(Failure::NotSent(gone()));
         }
         let mut ids: Vec<&[u8]> = batch.iter().map(|Look(id)| id.as_bytes().as_slice()).collect();
         ids.sort_unstable();

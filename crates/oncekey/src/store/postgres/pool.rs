@@ -137,8 +137,7 @@ impl Pool {
         let number = self.next.fetch_add(1, Ordering::Relaxed) % self.places.len();
         let mut place = self.places[number].lock().await;
         if let Some(line) = &place.line
-            && !line.client.is_closed()
-            && !self.dialler.guard.is_outdated(&line.life)
+            && self.dialler.is_good(line)
         {
             return Ok((number, Arc::clone(line)));
         }
