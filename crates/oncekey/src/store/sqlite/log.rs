@@ -27,14 +27,17 @@ pub(super) enum Emptied {
 /// waited for from one try to the next, with the door open.
 const FOR_READERS: Duration = Duration::from_millis(10);
 
-/// Writes the log back if it is long enough.
+/// Whether the log is long enough to be written back.
+pub(super) fn is_long(connection: &Connection) -> bool {
+    checkpoint(connection, "NOOP").is_ok_and(|(_, frames)| frames >= CHECKPOINT_AT)
+}
+
+/// Writes the log back, as far as nobody reads older pages. Others may read and write meanwhile.
 ///
-/// A checkpoint that fails or is held up by a reader is tried again soon, and nothing depends on it:
-/// the log is as durable as the file.
-pub(super) fn write_back(connection: &Connection) {
-    if checkpoint(connection, "NOOP").is_ok_and(|(_, frames)| frames >= CHECKPOINT_AT) {
-        drop(checkpoint(connection, "PASSIVE"));
-    }
+/// If it fails or is held up, it is tried again soon, and nothing depends on it: the log is as
+/// durable as the file.
+pub(super) fn write_back(connection: &Connection) -> rusqlite::Result<()> {
+    checkpoint(connection, "PASSIVE").map(drop)
 }
 
 /// Writes the whole log back and cuts it off, so that nothing of it is left on the disk.

@@ -35,6 +35,7 @@ mod reader;
 mod restore;
 mod row;
 mod schema;
+mod scribe;
 mod settle;
 mod transaction;
 mod verbs;

@@ -21,7 +21,7 @@ pub(super) const BUSY: Duration = Duration::from_secs(5);
 
 /// How long the write-ahead log may get, in pages of 4 KiB, before it is written back: enough that
 /// a page is written once for many changes, little enough that readers find their pages quickly
-/// (a log of 64 000 pages doubled the cost of a claim) and that writing it back takes 35 ms.
+/// (a log of 64 000 pages doubled the cost of a claim).
 pub(super) const CHECKPOINT_AT: i64 = 8_000;
 
 /// "once" in ASCII, in the file's header, so that `file` and we can tell whose file it is.
@@ -142,6 +142,15 @@ pub(super) fn open_reader(path: &Path) -> Result<Connection, StoreError> {
     Ok(connection)
 }
 
+/// Opens the file to write its log back, and for nothing else.
+pub(super) fn open_scribe(path: &Path) -> rusqlite::Result<Connection> {
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let connection = Connection::open_with_flags(path, flags)?;
+    // The file must be durable before the log is overwritten: FULL, as for the writer.
+    connection.pragma_update(None, "synchronous", "full")?;
+    Ok(connection)
+}
+
 /// The statements that bring an empty database up to date, for people who apply them by hand.
 #[must_use]
 pub fn migration_sql() -> String {
@@ -238,8 +247,8 @@ fn set_up_writer(connection: &Connection) -> rusqlite::Result<()> {
     // FULL syncs the log at every commit: what was acknowledged survives a power cut. NORMAL is
     // hardly faster with group commit, and loses the last commits.
     connection.pragma_update(None, "synchronous", "full")?;
-    // The writer thread checkpoints between two batches, when nobody waits for it. This is the
-    // backstop for the day on which it cannot keep up.
+    // The log is written back beside the writer. This is the backstop for the day on which that
+    // cannot keep up.
     connection.pragma_update(None, "wal_autocheckpoint", 4 * CHECKPOINT_AT)?;
     connection.pragma_update(None, "journal_size_limit", 128 * 1024 * 1024)?;
     // 64 MiB of pages: the small key map and the newest rows fit many times over.

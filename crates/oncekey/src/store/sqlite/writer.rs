@@ -30,6 +30,7 @@ use super::op::{Op, Reply};
 use super::place::Place;
 use super::queue::{Entrance, Exit, Patience, queue};
 use super::schema::{self, Placement};
+use super::scribe::{Scribe, Stage};
 use super::settle::{self, Sweep};
 use super::transaction::{Broken, Rollback, begin, commit};
 use crate::clock::Stopwatch;
@@ -75,6 +76,8 @@ struct Thread {
     clock: Arc<dyn Clock>,
     hub: Arc<Hub>,
     place: Place,
+    /// Before the connection, so that the writer's is the last to be closed.
+    scribe: Scribe,
     /// None after a failed commit, until the file could be opened again: no write happens before
     /// that.
     connection: Option<Connection>,
@@ -98,7 +101,7 @@ impl Writer {
         sweep: Sweep,
     ) -> Result<Self, StoreError> {
         let connection = Some(schema::open_writer(&path, placement, clock.now())?);
-        let place = Place::of(&path);
+        let (place, scribe) = (Place::of(&path), Scribe::start(&path));
         Self::spawn(Thread {
             path,
             placement,
@@ -107,6 +110,7 @@ impl Writer {
             place,
             connection,
             sweep,
+            scribe,
             unlooked: 0,
             unclear: Vec::new(),
             tried: None,
@@ -203,16 +207,25 @@ impl Thread {
         }
     }
 
-    /// Writes the log back to the file once it is long enough. This is done here and not by
-    /// SQLite inside a commit, because here the callers already have their answers.
+    /// Has the log written back to the file once it is long enough, and writes the rest itself.
+    /// SQLite would do it inside a commit; here the callers already have their answers.
     fn checkpoint(&mut self, done: usize) {
         self.unlooked += done;
-        if self.unlooked < LOOK_EVERY {
-            return;
-        }
-        self.unlooked = 0;
-        if let Some(connection) = &self.connection {
-            log::write_back(connection);
+        let Some(connection) = &self.connection else { return };
+        match self.scribe.stage() {
+            Stage::Writing => {}
+            Stage::Written => {
+                // What fails or is held up is found too long at the next look.
+                drop(log::write_back(connection));
+                self.scribe.rest();
+            }
+            Stage::Resting if self.unlooked < LOOK_EVERY => {}
+            Stage::Resting => {
+                self.unlooked = 0;
+                if log::is_long(connection) {
+                    self.scribe.begin();
+                }
+            }
         }
     }
 

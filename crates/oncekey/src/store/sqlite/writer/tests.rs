@@ -26,6 +26,7 @@ fn writer(path: &Path, commit: fn(&Connection) -> rusqlite::Result<()>) -> Write
         place: Place::of(path),
         connection: Some(connection),
         sweep: Sweep::default(),
+        scribe: Scribe::start(path),
         unlooked: 0,
         unclear: Vec::new(),
         tried: None,
