@@ -1,6 +1,5 @@
 //! One request, from the connection that it came over to its answer.
 
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
@@ -32,8 +31,8 @@ pub(crate) type Told = Watched<ResponseBody<Reply>>;
 /// Who is on the other side of a connection.
 #[derive(Clone, Debug)]
 pub(crate) struct Peer {
-    /// `None` for unix sockets.
-    pub(crate) address: Option<IpAddr>,
+    /// Where it is, as the upstream is told; `None` for unix sockets.
+    pub(crate) address: Option<HeaderValue>,
     /// `http` or `https`.
     pub(crate) scheme: &'static str,
     /// Who it is, if its certificate was verified.

@@ -103,13 +103,22 @@ pub(super) fn strip_hops(headers: &mut HeaderMap, own: &[HeaderName]) {
     *headers = kept;
 }
 
+/// An address as `X-Forwarded-For` says it. Made once for a connection.
+pub(super) fn forwarded_for(address: IpAddr) -> Option<HeaderValue> {
+    HeaderValue::try_from(address.to_canonical().to_string()).ok()
+}
+
 /// Says who the client is, and forgets what the client said about that.
-pub(super) fn say_forwarded(headers: &mut HeaderMap, peer: Option<IpAddr>, proto: &'static str) {
+pub(super) fn say_forwarded(
+    headers: &mut HeaderMap,
+    address: Option<HeaderValue>,
+    proto: &'static str,
+) {
     headers.remove(FORWARDED);
     headers.remove(X_FORWARDED_HOST);
-    match peer.map(|address| HeaderValue::try_from(address.to_canonical().to_string())) {
-        Some(Ok(address)) => headers.insert(X_FORWARDED_FOR, address),
-        Some(Err(_)) | None => headers.remove(X_FORWARDED_FOR),
+    match address {
+        Some(address) => headers.insert(X_FORWARDED_FOR, address),
+        None => headers.remove(X_FORWARDED_FOR),
     };
     headers.insert(X_FORWARDED_PROTO, HeaderValue::from_static(proto));
 }
@@ -188,7 +197,7 @@ mod tests {
             ("x-forwarded-host", "evil"),
             ("x-forwarded-proto", "https"),
         ]);
-        say_forwarded(&mut map, Some("::ffff:10.0.0.7".parse().unwrap()), "http");
+        say_forwarded(&mut map, forwarded_for("::ffff:10.0.0.7".parse().unwrap()), "http");
         assert_eq!(map, headers(&[("x-forwarded-for", "10.0.0.7"), ("x-forwarded-proto", "http")]));
     }
 

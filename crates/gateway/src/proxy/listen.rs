@@ -16,6 +16,7 @@ use tokio_rustls::TlsAcceptor;
 use super::certificate::client_name;
 use super::connection::{Deadlines, Dialect, serve};
 use super::front::{Front, Peer};
+use super::headers::forwarded_for;
 use super::tls::Encryption;
 use crate::config::Listen;
 use crate::stop::Stop;
@@ -144,7 +145,8 @@ impl Client {
                 serve(front, stream, (peer, Dialect::Http1), deadlines, stop).await;
             }
             (Self::Tcp(stream, address), None) => {
-                let peer = Peer { address: Some(address.ip()), scheme: "http", name: None };
+                let peer =
+                    Peer { address: forwarded_for(address.ip()), scheme: "http", name: None };
                 let Ok(Ok(dialect)) = timeout(deadlines.head, dialect(&stream)).await else {
                     return;
                 };
@@ -162,7 +164,7 @@ impl Client {
                     Some(_) | None => Dialect::Http1,
                 };
                 let name = stream.get_ref().1.peer_certificates().and_then(client_name);
-                let peer = Peer { address: Some(address.ip()), scheme: "https", name };
+                let peer = Peer { address: forwarded_for(address.ip()), scheme: "https", name };
                 serve(front, stream, (peer, dialect), deadlines, stop).await;
             }
         }

@@ -4,21 +4,19 @@
 //! is flat: what is known about the request stands beside what happened, under the names of
 //! `docs/reference/logs.md`, so that a query needs no knowledge of our spans.
 
-use std::borrow::Cow;
-use std::fmt;
+use std::cell::Cell;
 use std::io::Write;
-use std::ops::Range;
 
 use oncekey::clock::SystemClock;
-use oncekey::core::Clock as _;
-use oncekey::problem::moment::rfc3339_millis;
-use serde::Serialize;
-use tracing::field::{Field, Visit};
+use oncekey::core::{Clock as _, Timestamp};
+use oncekey::problem::moment::rfc3339;
 use tracing::span::{Attributes, Id, Record};
-use tracing::{Event, Subscriber};
+use tracing::{Event, Level, Subscriber};
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::Context;
 use tracing_subscriber::registry::LookupSpan;
+
+use super::fields::{Fields, push_json, push_name};
 
 /// A layer that writes JSON lines to what `open` gives.
 ///
@@ -29,21 +27,18 @@ pub(super) struct JsonLines<O> {
     open: O,
 }
 
-/// The longest text of a field. An error of a database can fill a screen; a log line should not.
-const MAX_TEXT: usize = 2_048;
-
-/// The layer's span says `idempotency.route`; a line is about nothing else, so it says `route`.
-const PREFIX: &str = "idempotency.";
-
-/// What tracing calls the words of an event.
-const MESSAGE: &str = "message";
-
-/// What a span or an event brought, in the order in which it came. Values are JSON already: a
-/// protected request has a span of ten fields and a line that repeats them.
+/// What a thread uses again for its next line.
 #[derive(Default)]
-struct Fields {
-    known: Vec<(&'static str, Range<usize>)>,
-    text: Vec<u8>,
+struct Desk {
+    line: Vec<u8>,
+    /// Names that stand in the line.
+    said: Vec<&'static str>,
+    /// The last second, and how it is written.
+    second: (i64, String),
+}
+
+thread_local! {
+    static DESK: Cell<Option<Box<Desk>>> = const { Cell::new(None) };
 }
 
 impl<O> JsonLines<O> {
@@ -60,7 +55,7 @@ where
 {
     fn on_new_span(&self, attributes: &Attributes<'_>, id: &Id, context: Context<'_, S>) {
         let Some(span) = context.span(id) else { return };
-        let mut fields = Fields::default();
+        let mut fields = Fields::none();
         attributes.record(&mut fields);
         span.extensions_mut().insert(fields);
     }
@@ -73,110 +68,57 @@ where
     }
 
     fn on_event(&self, event: &Event<'_>, context: Context<'_, S>) {
-        let mut own = Fields::default();
+        let mut own = Fields::none();
         event.record(&mut own);
         let metadata = event.metadata();
-        let mut line = Vec::with_capacity(512);
+        // Taken and not borrowed: whoever is asked for its fields may log something itself.
+        let mut desk = DESK.try_with(Cell::take).ok().flatten().unwrap_or_default();
+        desk.line.clear();
+        desk.said.clear();
         // Put together here and not by `serde_json`, whose map would sort the members: people read
         // `ts` and `msg` first.
-        line.extend_from_slice(b"{\"ts\":");
-        push_json(&mut line, &rfc3339_millis(SystemClock.now()));
-        push_member(&mut line, "level", &metadata.level().as_str().to_ascii_lowercase());
-        push_name(&mut line, "msg");
-        push_message(&mut line, own.get(MESSAGE));
-        push_member(&mut line, "instance", &self.instance);
-        push_member(&mut line, "target", metadata.target());
-        let mut said = Vec::new();
-        own.push_into(&mut line, &mut said);
+        desk.date(SystemClock.now());
+        let Desk { line, said, .. } = &mut *desk;
+        push_member(line, "level", word(*metadata.level()));
+        push_name(line, "msg");
+        push_message(line, own.message());
+        push_member(line, "instance", &self.instance);
+        push_member(line, "target", metadata.target());
+        own.push_into(line, said);
         // The event knows better than the spans around it, and the inner span than the outer.
         for span in context.event_scope(event).into_iter().flatten() {
             if let Some(known) = span.extensions().get::<Fields>() {
-                known.push_into(&mut line, &mut said);
+                known.push_into(line, said);
             }
         }
         line.extend_from_slice(b"}\n");
         // Nobody reads a log that cannot be written.
-        drop((self.open)().write_all(&line));
+        drop((self.open)().write_all(line));
+        DESK.try_with(|kept| kept.set(Some(desk))).ok();
     }
 }
 
-impl Fields {
-    fn set(&mut self, field: &Field, value: &(impl Serialize + ?Sized)) {
-        let name = name_of(field);
-        let start = self.text.len();
-        push_json(&mut self.text, value);
-        let place = start..self.text.len();
-        match self.known.iter_mut().find(|(known, _)| *known == name) {
-            Some((_, known)) => *known = place,
-            None => self.known.push((name, place)),
-        }
-    }
-
-    fn get(&self, name: &str) -> Option<&[u8]> {
-        let known = self.known.iter().find(|(known, _)| *known == name);
-        known.map(|(_, place)| &self.text[place.clone()])
-    }
-
-    /// Appends what was not said yet.
-    fn push_into(&self, line: &mut Vec<u8>, said: &mut Vec<&'static str>) {
-        for (name, place) in &self.known {
-            if *name != MESSAGE && !said.contains(name) {
-                said.push(name);
-                push_name(line, name);
-                line.extend_from_slice(&self.text[place.clone()]);
-            }
-        }
-    }
-}
-
-impl Visit for Fields {
-    fn record_f64(&mut self, field: &Field, value: f64) {
-        self.set(field, &value);
-    }
-
-    fn record_i64(&mut self, field: &Field, value: i64) {
-        self.set(field, &value);
-    }
-
-    fn record_u64(&mut self, field: &Field, value: u64) {
-        self.set(field, &value);
-    }
-
-    fn record_bool(&mut self, field: &Field, value: bool) {
-        self.set(field, &value);
-    }
-
-    fn record_str(&mut self, field: &Field, value: &str) {
-        self.set(field, &*bounded(value));
-    }
-
-    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
-        self.set(field, &*bounded(&format!("{value:?}")));
-    }
-}
-
-/// Nothing that a program logs may pass for what we say about the line itself.
-fn name_of(field: &Field) -> &'static str {
-    let name = field.name();
-    match name.strip_prefix(PREFIX).unwrap_or(name) {
-        "ts" => "field.ts",
-        "level" => "field.level",
-        "msg" => "field.msg",
-        "instance" => "field.instance",
-        "target" => "field.target",
-        name => name,
-    }
-}
-
-fn push_member(line: &mut Vec<u8>, name: &str, text: &str) {
+fn push_member(line: &mut Vec<u8>, name: &'static str, text: &str) {
     push_name(line, name);
     push_json(line, text);
 }
 
-fn push_name(line: &mut Vec<u8>, name: &str) {
-    line.push(b',');
-    push_json(line, name);
-    line.push(b':');
+impl Desk {
+    /// Begins a line with the time. Of a thousand lines of a second, one works out its date.
+    fn date(&mut self, now: Timestamp) {
+        let second = now.micros().div_euclid(1_000_000);
+        if self.second.1.is_empty() || self.second.0 != second {
+            let mut text = rfc3339(now);
+            // Without the letter behind it.
+            text.pop();
+            self.second = (second, text);
+        }
+        let millis = now.micros().rem_euclid(1_000_000) / 1_000;
+        self.line.extend_from_slice(b"{\"ts\":\"");
+        self.line.extend_from_slice(self.second.1.as_bytes());
+        // A vector takes everything.
+        write!(self.line, ".{millis:03}Z\"").ok();
+    }
 }
 
 /// The words of an event are a text, whatever was given for them.
@@ -192,19 +134,13 @@ fn push_message(line: &mut Vec<u8>, message: Option<&[u8]>) {
     }
 }
 
-fn push_json(out: &mut Vec<u8>, value: &(impl Serialize + ?Sized)) {
-    // Texts and numbers are always JSON, and a vector takes everything.
-    serde_json::to_writer(out, value).expect("a text or a number is JSON");
-}
-
-fn bounded(text: &str) -> Cow<'_, str> {
-    // No character is shorter than a byte.
-    if text.len() <= MAX_TEXT {
-        return Cow::Borrowed(text);
-    }
-    match text.char_indices().nth(MAX_TEXT) {
-        Some((at, _)) => Cow::Owned(format!("{}…", &text[..at])),
-        None => Cow::Borrowed(text),
+const fn word(level: Level) -> &'static str {
+    match level {
+        Level::ERROR => "error",
+        Level::WARN => "warn",
+        Level::INFO => "info",
+        Level::DEBUG => "debug",
+        Level::TRACE => "trace",
     }
 }
 
@@ -216,6 +152,7 @@ mod tests {
     use serde_json::Value;
     use tracing_subscriber::layer::SubscriberExt as _;
 
+    use super::super::fields::{MAX_TEXT, PREFIX};
     use super::*;
 
     #[derive(Clone, Default)]

@@ -3,6 +3,7 @@
 //! No key, body, credential, query or path is ever in either. `docs/reference/logs.md` and
 //! `docs/reference/metrics.md` list what is, and tests compare them with the code.
 
+mod fields;
 mod json;
 pub(crate) mod logs;
 mod metrics;

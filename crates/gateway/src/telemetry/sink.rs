@@ -2,7 +2,7 @@
 //!
 //! A thread of its own writes them, many at a time: a request must not wait for whoever reads the
 //! log, and a system call for each line is a tenth of what a replay costs. What is not written when
-//! the process is killed is lost, which is a millisecond of lines.
+//! the process is killed is lost, which is ten milliseconds of lines.
 
 use std::io::{self, Write};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -40,9 +40,9 @@ struct Lines {
 /// because a reader that stands still must not stop payments, nor take the memory of the program.
 const MOST: usize = 4 * 1024 * 1024;
 
-/// How long lines gather between two writes. Nobody notices it, and a busy log takes a thousand
-/// calls a second instead of one for each line.
-const PAUSE: Duration = Duration::from_millis(1);
+/// How long lines gather between two writes. Nobody notices it, and a busy log takes a hundred calls
+/// a second instead of one for each line. The first line after a silence is written at once.
+const PAUSE: Duration = Duration::from_millis(10);
 
 /// How long the end of the program waits for whoever reads the log.
 const LAST_WORDS: Duration = Duration::from_secs(2);
