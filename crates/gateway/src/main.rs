@@ -18,6 +18,7 @@ mod remote;
 mod route;
 mod run;
 mod serve;
+mod shelf;
 mod stop;
 mod store;
 mod telemetry;

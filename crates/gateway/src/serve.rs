@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use async_trait::async_trait;
@@ -22,7 +23,7 @@ use crate::config::{Config, Env, Listen, Options};
 use crate::exit::{self, Exit};
 use crate::keeping::Keeping;
 use crate::notify::Notify as Systemd;
-use crate::observe::Observer;
+use crate::observe::{Ledger, Observer};
 use crate::plan::Plan;
 use crate::proxy::{Deadlines, Front, Listener, Terms, tls_for_clients};
 use crate::route::Route;
@@ -54,6 +55,7 @@ pub(crate) struct Origin {
 struct Gate {
     front: Arc<Front>,
     keeping: Keeping,
+    ledger: Ledger,
     config: ArcSwap<Config>,
     terms: Arc<ArcSwap<Terms>>,
     access: Arc<Access>,
@@ -82,6 +84,9 @@ struct Staff {
     audit: Audit,
 }
 
+/// How long the end waits until what was observed last is in the store.
+const LAST_NUMBERS: Duration = Duration::from_secs(5);
+
 impl Origin {
     /// Reads the configuration, with everything that is wrong with it.
     pub(crate) fn load(&self) -> Result<Config, Exit> {
@@ -109,7 +114,7 @@ impl Running {
         let front = Arc::new(Front {
             plan: ArcSwap::from_pointee(plan),
             engine: keeping.engine.clone(),
-            observer: Observer::new(),
+            observer: Arc::new(Observer::new()),
             events: Events::default(),
         });
         let audit = audit(&config)?;
@@ -120,11 +125,14 @@ impl Running {
         let (stop_completer, completer_stopped) = stop();
         let mut loops = loops(&config, &keeping, &front);
         loops.push(tokio::spawn(completer(&keeping, &front, completer_stopped).run()));
+        let ledger = ledger(&config, &keeping, &front);
+        loops.push(tokio::spawn(ledger.clone().run()));
         let (listen, admin) = (listener.address(), local(&operators)?);
         let most = config.server.max_connections;
         let gate = Arc::new(Gate {
             front: Arc::clone(&front),
             keeping,
+            ledger,
             config: ArcSwap::from_pointee(config),
             terms: Arc::clone(&terms),
             access,
@@ -189,6 +197,8 @@ impl Running {
         self.stop_clients.raise();
         // Clients whose requests are not over by then lose their answers, not their work.
         drop(timeout(drain.timeout, self.clients).await);
+        // A store that hangs does not hang the end.
+        drop(timeout(LAST_NUMBERS, self.gate.ledger.write()).await);
         let drained = self.gate.keeping.engine.shutdown(drain.timeout).await;
         self.loops.iter().for_each(JoinHandle::abort);
         self.stop_operators.raise();
@@ -203,8 +213,10 @@ impl Gate {
         let instance = self.config.load().server.instance.clone();
         let (engine, store) = (self.keeping.engine.clone(), self.keeping.store.clone());
         let (events, access) = (self.front.events.clone(), Arc::clone(&self.access));
+        let ledger = self.ledger.clone();
         let admin = Admin::new(engine, store, self, metrics, access)
             .events(events)
+            .ledger(ledger)
             .audit(audit)
             .instance(instance);
         admin::serve(listener, Arc::new(admin), async move { stop.raised().await }).await;
@@ -346,6 +358,11 @@ fn loops(config: &Config, keeping: &Keeping, front: &Arc<Front>) -> Vec<JoinHand
 fn completer(keeping: &Keeping, front: &Arc<Front>, stop: Stop) -> Completer {
     let entropy = Arc::<SystemEntropy>::default();
     Completer::new(Arc::clone(front), keeping.clone(), entropy, stop)
+}
+
+fn ledger(config: &Config, keeping: &Keeping, front: &Arc<Front>) -> Ledger {
+    let (observer, instance) = (Arc::clone(&front.observer), config.server.instance.clone());
+    Ledger::new(keeping.engine.clone(), observer, instance, config.telemetry.observed)
 }
 
 fn terms(config: &Config) -> Result<Terms, Exit> {

@@ -11,7 +11,7 @@ use sha2::{Digest as _, Sha256};
 use super::Config;
 
 /// Settings that are read once, at the start.
-const FIXED: [&str; 17] = [
+const FIXED: [&str; 19] = [
     "server.listen",
     "server.instance",
     "server.max_connections",
@@ -29,6 +29,8 @@ const FIXED: [&str; 17] = [
     "store.sweep.batch",
     "telemetry.log.format",
     "telemetry.log.level",
+    "telemetry.observed.every",
+    "telemetry.observed.ttl",
 ];
 
 /// Files of such settings: what stands in them is read once, too.

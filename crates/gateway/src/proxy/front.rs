@@ -45,7 +45,7 @@ pub(crate) struct Front {
     /// What to do with requests; a reload swaps it.
     pub(crate) plan: ArcSwap<Plan>,
     pub(crate) engine: Engine,
-    pub(crate) observer: Observer,
+    pub(crate) observer: Arc<Observer>,
     /// Where finished requests are told.
     pub(crate) events: Events,
 }
