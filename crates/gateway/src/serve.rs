@@ -29,6 +29,7 @@ use crate::proxy::{Deadlines, Front, Listener, Terms, tls_for_clients};
 use crate::route::Route;
 use crate::stop::{Stop, Stopper, stop};
 use crate::telemetry::prometheus::Prometheus;
+use crate::telemetry::trace::Tracer;
 
 /// A gateway that serves clients.
 pub(crate) struct Running {
@@ -84,7 +85,8 @@ struct Staff {
     audit: Audit,
 }
 
-/// How long the end waits until what was observed last is in the store.
+/// How long the end waits until what was observed last is in the store, and the last spans are with
+/// their collector.
 const LAST_NUMBERS: Duration = Duration::from_secs(5);
 
 impl Origin {
@@ -109,13 +111,15 @@ impl Running {
     ) -> Result<Self, Exit> {
         let started = Started { config: config.clone(), files: config.fixed_files() };
         let keeping = Keeping::open(&config.store).await?;
-        let plan = Plan::new(&config, &keeping)?;
+        let tracer = Tracer::start(&config)?;
+        let plan = Plan::new(&config, &keeping, &tracer)?;
         keeping.probes.replace(plan.knowers.clone());
         let front = Arc::new(Front {
             plan: ArcSwap::from_pointee(plan),
             engine: keeping.engine.clone(),
             observer: Arc::new(Observer::new()),
             events: Events::default(),
+            tracer,
         });
         let audit = audit(&config)?;
         let listener = bind(&config.server.listen).await?;
@@ -200,6 +204,7 @@ impl Running {
         // A store that hangs does not hang the end.
         drop(timeout(LAST_NUMBERS, self.gate.ledger.write()).await);
         let drained = self.gate.keeping.engine.shutdown(drain.timeout).await;
+        self.gate.front.tracer.flush(LAST_NUMBERS).await;
         self.loops.iter().for_each(JoinHandle::abort);
         self.stop_operators.raise();
         drop(self.operators.await);
@@ -233,7 +238,7 @@ impl Gate {
         let said = |exit: Exit| exit.text().to_owned();
         let new = self.origin.load().map_err(said)?;
         let old = self.config.load();
-        let plan = Plan::new(&new, &self.keeping).map_err(said)?;
+        let plan = Plan::new(&new, &self.keeping, &self.front.tracer).map_err(said)?;
         let terms = terms(&new).map_err(said)?;
         let token = token(&new).map_err(said)?;
         let mut changes = self.changes(&old, &new, &terms);

@@ -11,7 +11,7 @@ use sha2::{Digest as _, Sha256};
 use super::Config;
 
 /// Settings that are read once, at the start.
-const FIXED: [&str; 19] = [
+const FIXED: [&str; 20] = [
     "server.listen",
     "server.instance",
     "server.max_connections",
@@ -29,6 +29,7 @@ const FIXED: [&str; 19] = [
     "store.sweep.batch",
     "telemetry.log.format",
     "telemetry.log.level",
+    "telemetry.otlp",
     "telemetry.observed.every",
     "telemetry.observed.ttl",
 ];

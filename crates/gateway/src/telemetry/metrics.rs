@@ -77,6 +77,7 @@ pub(super) const METRICS: &[Metric] = &[
     level("oncekey_completer_waiting", Unit::Count, "abandoned requests, as the last look found"),
     counted("oncekey_completer_attempts_total", "abandoned requests that were looked after"),
     counted("oncekey_completer_not_kept_total", "requests that were refused, being not kept"),
+    counted("oncekey_spans_lost_total", "spans that did not reach the collector of traces"),
     level("oncekey_build_info", Unit::Count, "always 1: which program this is"),
 ];
 

@@ -1,6 +1,6 @@
-//! What the gateway says about itself: log lines and metrics.
+//! What the gateway says about itself: log lines, metrics and traces.
 //!
-//! No key, body, credential, query or path is ever in either. `docs/reference/logs.md` and
+//! No key, body, credential, query or path is ever in any of them. `docs/reference/logs.md` and
 //! `docs/reference/metrics.md` list what is, and tests compare them with the code.
 
 mod json;
@@ -8,3 +8,4 @@ pub(crate) mod logs;
 mod metrics;
 pub(crate) mod prometheus;
 mod sink;
+pub(crate) mod trace;

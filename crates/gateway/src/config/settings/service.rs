@@ -126,8 +126,9 @@ pub(super) static TELEMETRY: [Setting; 3] = [
     Setting {
         name: "otlp",
         kind: Kind::Text(&URL),
-        unset: Unset::Nothing { example: "\"http://otel:4317\"" },
-        about: "Where traces are sent.",
+        unset: Unset::Nothing { example: "\"http://otel:4318\"" },
+        about: "The collector that traces are sent to, by OTLP over HTTP. Needs a program that was \
+                built with the feature `otlp`. [What is in them](metrics.md#traces).",
     },
     table("log", &LOG, "The log, on standard error."),
     table("observed", &OBSERVED, "The numbers of observe mode in the store."),
