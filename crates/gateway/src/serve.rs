@@ -1,5 +1,7 @@
 //! The gateway, put together from a configuration and running.
 
+mod reload;
+
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -58,6 +60,8 @@ struct Gate {
     keeping: Keeping,
     ledger: Ledger,
     config: ArcSwap<Config>,
+    /// What the last configuration that was read names, also if it was refused.
+    tried: ArcSwap<Vec<PathBuf>>,
     terms: Arc<ArcSwap<Terms>>,
     access: Arc<Access>,
     /// What some settings stay at until a restart.
@@ -99,6 +103,12 @@ impl Origin {
         };
         config.map_err(|problems| crate::config::refusal(&problems))
     }
+
+    /// What the configuration names, right or wrong.
+    fn files(&self) -> Vec<PathBuf> {
+        let file = self.file.as_deref();
+        file.map_or_else(Vec::new, |file| Config::files_of(file, &Env::of_process(), &self.options))
+    }
 }
 
 impl Running {
@@ -138,6 +148,7 @@ impl Running {
             keeping,
             ledger,
             config: ArcSwap::from_pointee(config),
+            tried: ArcSwap::default(),
             terms: Arc::clone(&terms),
             access,
             started,
@@ -173,9 +184,13 @@ impl Running {
         &self.gate.front.events
     }
 
-    /// What the configuration in force was read from.
+    /// What the configuration in force was read from, and what one names that was refused since.
     pub(crate) fn files(&self) -> Vec<PathBuf> {
-        self.gate.config.load().files.clone()
+        let mut files = self.gate.config.load().files.clone();
+        files.extend(self.gate.tried.load().iter().cloned());
+        files.sort();
+        files.dedup();
+        files
     }
 
     /// Waits until an operator wants it to drain.
@@ -231,59 +246,6 @@ impl Gate {
     fn status(&self) -> String {
         format!("serves {}, upstream {}", self.listen, self.config.load().server.upstream)
     }
-
-    /// Puts a new configuration in the place of the old one, or nothing at all. Everything that can
-    /// fail comes before the first thing that is changed.
-    fn replace(&self, reload: Reload) -> Result<Vec<String>, String> {
-        let said = |exit: Exit| exit.text().to_owned();
-        let new = self.origin.load().map_err(said)?;
-        let old = self.config.load();
-        let plan = Plan::new(&new, &self.keeping, &self.front.tracer).map_err(said)?;
-        let terms = terms(&new).map_err(said)?;
-        let token = token(&new).map_err(said)?;
-        let mut changes = self.changes(&old, &new, &terms);
-        if reload == Reload::DryRun {
-            changes.push("nothing was changed: this was a dry run".to_owned());
-            return Ok(changes);
-        }
-        self.access.renew(token).map_err(|exposed| exposed.to_string())?;
-        self.keeping.probes.replace(plan.knowers.clone());
-        self.front.plan.store(Arc::new(plan));
-        self.terms.store(Arc::new(terms));
-        self.config.store(Arc::new(new));
-        tracing::info!("config reloaded");
-        Ok(changes)
-    }
-
-    /// What a person has to know about a new configuration.
-    fn changes(&self, old: &Config, new: &Config, terms: &Terms) -> Vec<String> {
-        let Started { config, files } = &self.started;
-        let restart = config.needs_restart(new).into_iter().map(str::to_owned);
-        let rewritten = files.iter().zip(new.fixed_files()).filter(|(old, new)| *old != new);
-        let rewritten = rewritten.map(|((name, _), _)| format!("what stands in {name}"));
-        let mut said: Vec<String> = restart
-            .chain(rewritten)
-            .map(|what| format!("{what} has changed and holds only after a restart"))
-            .collect();
-        said.extend(old.rescoped(new).into_iter().map(|route| {
-            format!(
-                "the keys of {route} belong to others now: a retry across this change runs again"
-            )
-        }));
-        let before = self.terms.load();
-        said.extend(match (&before.tls, &terms.tls) {
-            (Some(old), Some(new)) if old != new => {
-                Some("clients that connect from now on see the new certificate".to_owned())
-            }
-            (None, Some(_)) => Some("clients have to speak TLS from now on".to_owned()),
-            (Some(_), None) => Some("clients are served without TLS from now on".to_owned()),
-            (Some(_), Some(_)) | (None, None) => None,
-        });
-        if before.deadlines != terms.deadlines {
-            said.push("the new timeouts hold for clients that connect from now on".to_owned());
-        }
-        said
-    }
 }
 
 #[async_trait]
@@ -303,13 +265,15 @@ impl Gateway for Gate {
         upstream.check().await.map_err(|error| format!("{}: {error}", upstream.target()))
     }
 
+    /// # Cancellation
+    /// While it is being read, nothing has changed; then everything changes at once.
     async fn reload(&self, reload: Reload) -> Result<Vec<String>, String> {
         let _one = self.reloading.lock().await;
         if reload == Reload::DryRun {
-            return self.replace(reload);
+            return self.replace(self.load().await?, reload);
         }
         self.manager.reloading();
-        let replaced = self.replace(reload);
+        let replaced = self.load().await.and_then(|new| self.replace(new, reload));
         match &replaced {
             Ok(_) => self.manager.ready(&self.status()),
             Err(why) => {

@@ -190,8 +190,7 @@ fn delivered(
     let outcome = response.extensions().get::<Outcome>().copied();
     let answered = Answered { status: response.status(), outcome };
     let end = Box::new(move |delivered| {
-        // Its span ends here.
-        drop(serving);
+        serving.end();
         if let Some(exchange) = exchange {
             exchange.end(answered, delivered);
         }

@@ -6,6 +6,8 @@
 mod json;
 pub(crate) mod logs;
 mod metrics;
+#[cfg(test)]
+mod paper;
 pub(crate) mod prometheus;
 mod sink;
 pub(crate) mod trace;

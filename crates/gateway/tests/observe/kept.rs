@@ -50,8 +50,17 @@ fn numbers(row: &Value) -> [u64; 8] {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_gateways_on_a_store_and_their_successors_know_all_numbers() {
+    sums_up(Home::on_sqlite()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs PostgreSQL: run cargo xtask test"]
+async fn two_gateways_on_postgres_and_their_successors_know_all_numbers() {
+    sums_up(Home::on_postgres("observed")).await;
+}
+
+async fn sums_up(home: Home) {
     let upstream = Stub::start(|_| Reply::ok("{}")).await;
-    let home = Home::on_sqlite();
     home.configure(&upstream.url(), &observed("1h"));
     let config = home.config();
     let config = config.to_str().unwrap();

@@ -48,7 +48,7 @@ impl Tracer {
         Calling
     }
 
-    #[expect(clippy::unused_self, clippy::unused_async, reason = "as the one that traces")]
+    #[expect(clippy::unused_async, reason = "as the one that traces")]
     pub(crate) async fn flush(&self, _: Duration) {}
 }
 
@@ -60,6 +60,9 @@ impl Serving {
 
     #[expect(clippy::unused_self, reason = "as the one that traces")]
     pub(crate) fn answered<B>(&mut self, _: &Response<B>) {}
+
+    #[expect(clippy::unused_self, reason = "as the one that traces")]
+    pub(crate) fn end(self) {}
 }
 
 impl Calling {

@@ -143,6 +143,11 @@ impl Serving {
         let original = response.extensions().get::<OriginalTrace>();
         open.span.link = original.and_then(|trace| Context::parse(trace.as_str()));
     }
+
+    /// Ends the span, as going does.
+    pub(crate) fn end(self) {
+        drop(self);
+    }
 }
 
 impl Calling {
