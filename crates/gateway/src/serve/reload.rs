@@ -30,8 +30,8 @@ impl Gate {
         self.front.plan.store(Arc::new(plan));
         self.terms.store(Arc::new(terms));
         self.config.store(Arc::new(new));
-        plain.iter().for_each(|line| tracing::info!("{line}"));
-        notable.iter().for_each(|line| tracing::warn!("{line}"));
+        plain.iter().for_each(|change| tracing::info!(change, "config changed"));
+        notable.iter().for_each(|change| tracing::warn!(change, "config changed"));
         tracing::info!("config reloaded");
         Ok(notable.into_iter().chain(plain).collect())
     }
