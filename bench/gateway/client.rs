@@ -31,13 +31,14 @@ impl Client {
         self.ask(&format!("GET {path} HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\r\n"))
     }
 
-    /// Pays with this key, as the script of wrk does.
-    pub(crate) fn pay(&mut self, key: &str) -> Result<String> {
+    /// Pays with this key or without one, as the script of wrk does.
+    pub(crate) fn pay(&mut self, key: Option<&str>) -> Result<String> {
         let (port, length) = (self.port, BODY.len());
+        let key = key.map_or_else(String::new, |key| format!("Idempotency-Key: {key}\r\n"));
         self.ask(&format!(
             "POST /v1/charges HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\n\
              Content-Type: application/json\r\nAuthorization: Bearer bench\r\n\
-             Idempotency-Key: {key}\r\nContent-Length: {length}\r\n\r\n{BODY}"
+             {key}Content-Length: {length}\r\n\r\n{BODY}"
         ))
     }
 

@@ -14,6 +14,7 @@
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a report is what it is for")]
 
+mod allocations;
 mod bars;
 mod client;
 mod footprint;
@@ -35,6 +36,7 @@ use oncekey_bench::table::count;
 use oncekey_bench::{Result, bars as report};
 use serde_json::json;
 
+use crate::allocations::Allocations;
 use crate::footprint::Footprint;
 use crate::operation::Side;
 use crate::postgres::Schema;
@@ -115,6 +117,8 @@ fn run(arguments: &Arguments) -> Result<ExitCode> {
 
     let upstream = Server::upstream(folder.path())?;
     let mut footprint = Footprint::measure(&program, folder.path(), upstream.port)?;
+    let counting = program.with_file_name("oncekey-counting");
+    let allocations = Allocations::measure(&counting, folder.path(), upstream.port);
     let schema = Schema::of_environment()?;
     let scene = Scene::start(&program, folder.path(), upstream, workers, schema.as_ref())?;
     let full = scene.full(usize::try_from(rounds)?, seconds)?;
@@ -131,7 +135,11 @@ fn run(arguments: &Arguments) -> Result<ExitCode> {
     println!("{}", machine.text());
     println!("{}", full.text());
     println!("At half load, {} requests per second:\n{}", count(target), half.text());
-    println!("{}", footprint.text());
+    print!("{}", footprint.text());
+    match &allocations {
+        Ok(allocations) => println!("{}", allocations.text()),
+        Err(why) => println!("allocations not counted: {why}\n"),
+    }
     println!("{}", report::text(&bars));
     if let Some(path) = &arguments.json {
         let everything = json!({
@@ -139,6 +147,7 @@ fn run(arguments: &Arguments) -> Result<ExitCode> {
             "full": full.to_json(),
             "half": half.to_json(),
             "footprint": footprint.to_json(),
+            "allocations": allocations.as_ref().ok().map(Allocations::to_json),
             "bars": report::to_json(&bars),
         });
         std::fs::write(path, serde_json::to_vec_pretty(&everything)?)?;

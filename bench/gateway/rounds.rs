@@ -58,7 +58,7 @@ impl Scene {
             eprintln!("{}: {KEYS} keys", side.label());
             let mut client = Client::connect(server.port)?;
             for key in 1..=KEYS {
-                client.pay(&format!("{}-{key}", self.name))?;
+                client.pay(Some(&format!("{}-{key}", self.name)))?;
             }
         }
         Ok(())

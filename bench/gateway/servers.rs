@@ -89,6 +89,16 @@ impl Server {
         self.child.id()
     }
 
+    /// Where operators of a gateway come in, as its log says.
+    pub(crate) fn admin_port(&self) -> Result<u16> {
+        let said = self.said();
+        let mut lines = said.lines().filter_map(|line| serde_json::from_str(line).ok());
+        let serving = lines.find(|line: &serde_json::Value| line["admin"].is_string());
+        let address = serving.as_ref().and_then(|line| line["admin"].as_str());
+        let port = address.and_then(|address| address.rsplit(':').next()?.parse().ok());
+        port.ok_or_else(|| "a gateway does not say where its operators come in".into())
+    }
+
     /// What it wrote.
     fn said(&self) -> String {
         fs::read_to_string(&self.log).unwrap_or_default()

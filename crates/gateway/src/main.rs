@@ -2,6 +2,7 @@
 
 mod about;
 mod admin;
+mod allocations;
 mod args;
 mod completer;
 mod config;
@@ -18,6 +19,7 @@ mod remote;
 mod route;
 mod run;
 mod serve;
+mod shelf;
 mod stop;
 mod store;
 mod telemetry;
@@ -28,6 +30,7 @@ mod well_known;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use self::args::{Cli, Command};
 use self::exit::Exit;
@@ -38,6 +41,9 @@ Start here:
   oncekey dev --to :3000          watch an API of yours; nothing is changed
   oncekey run --to :3000          protect it
   oncekey run -c oncekey.toml     protect it as a configuration says";
+
+/// How long the end waits for what nobody waits for any more.
+const LEFT_BEHIND: Duration = Duration::from_secs(1);
 
 fn main() -> ExitCode {
     let Cli { command } = match args::parse() {
@@ -68,7 +74,10 @@ fn on_runtime(command: impl Future<Output = Result<(), Exit>>) -> Result<(), Exi
     let runtime = runtime.map_err(|error| {
         Exit::chain(exit::FAILURE, "cannot start the threads of this program", Some(&error))
     })?;
-    runtime.block_on(command)
+    let ended = runtime.block_on(command);
+    // Somebody may be stuck in a file system that does not answer. Whatever had to be finished is.
+    runtime.shutdown_timeout(LEFT_BEHIND);
+    ended
 }
 
 /// Prints what was asked for. A script that relies on it must notice if nobody could read it.

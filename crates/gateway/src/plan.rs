@@ -15,6 +15,7 @@ use crate::keeping::{Keeping, Secrecy};
 use crate::probe::Knower;
 use crate::proxy::{Cors, ErrorDialect, Forward, Settings};
 use crate::route::{Assigned, Completer, RouteTable, Secrets, scope_of};
+use crate::telemetry::trace::Tracer;
 use crate::token::Verifier;
 use crate::upstream::{Patience, Place, Target, Tls, Trust, Upstream};
 use crate::well_known;
@@ -42,8 +43,8 @@ impl Plan {
     ///
     /// # Errors
     /// If something cannot be done as it is configured.
-    pub(crate) fn new(config: &Config, keeping: &Keeping) -> Result<Self, Exit> {
-        refuse_what_is_missing(config)?;
+    pub(crate) fn new(config: &Config, keeping: &Keeping, tracer: &Tracer) -> Result<Self, Exit> {
+        Tracer::check(config)?;
         refuse_plain_requests(config, keeping)?;
         let tokens = config.jwt.as_ref().map(Verifier::new).transpose();
         let tokens = tokens.map_err(|error| refused("tokens cannot be verified", &error))?;
@@ -53,7 +54,8 @@ impl Plan {
         let upstream = upstream(config)?;
         let dialect = ErrorDialect::new(&config.errors)
             .map_err(|error| refused("errors.template_file cannot be used", &error))?;
-        let service = service(config, keeping, &secrets, &upstream, &dialect)?;
+        let next = next(config, keeping, &upstream, tracer);
+        let service = service(config, keeping, &secrets, &dialect, next)?;
         let cors = Cors::new(&config.cors);
         let well_known = config.well_known.then(|| well_known::document(config, dialect.base()));
         let (own, knowers) = (routes.own_headers(), knowers(config)?);
@@ -67,13 +69,9 @@ fn service(
     config: &Config,
     keeping: &Keeping,
     secrets: &Secrets,
-    upstream: &Upstream,
     dialect: &ErrorDialect,
+    next: Settings,
 ) -> Result<Idempotency<Forward>, Exit> {
-    let host = match config.server.host {
-        HostHeader::Keep => None,
-        HostHeader::Upstream => own_host(upstream.target()),
-    };
     let key_hash = match config.telemetry.keys {
         LogKeys::Hash => KeyHash::Shown,
         LogKeys::None => KeyHash::Hidden,
@@ -90,21 +88,17 @@ fn service(
             .status_path(path)
             .map_err(|error| refused("status.path cannot be used", &error))?;
     }
-    let keeper = Keeper::new(keeping.engine.clone(), keeping.store.clone());
-    Ok(layer.build().layer(Forward::new(Settings { upstream: upstream.clone(), host, keeper })))
+    Ok(layer.build().layer(Forward::new(next)))
 }
 
-/// Refuses settings that this version reads and does not follow yet: whoever relies on one of them
-/// must not find out from a double charge.
-fn refuse_what_is_missing(config: &Config) -> Result<(), Exit> {
-    let missing = |what: &str| {
-        let text = format!("{what} is not built yet; leave it out of the configuration");
-        Err(Exit::new(exit::INVALID, &text))
+/// How requests go on to the upstream.
+fn next(config: &Config, keeping: &Keeping, upstream: &Upstream, tracer: &Tracer) -> Settings {
+    let host = match config.server.host {
+        HostHeader::Keep => None,
+        HostHeader::Upstream => own_host(upstream.target()),
     };
-    if config.telemetry.otlp.is_some() {
-        return missing("telemetry.otlp");
-    }
-    Ok(())
+    let keeper = Keeper::new(keeping.engine.clone(), keeping.store.clone());
+    Settings { upstream: upstream.clone(), host, keeper, tracer: tracer.clone() }
 }
 
 /// Refuses to keep requests where others can read them. A configuration that does so is refused, too;

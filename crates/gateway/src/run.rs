@@ -36,19 +36,14 @@ pub(crate) async fn run(args: RunArgs) -> Result<(), Exit> {
     }
     let running = Running::start(config, origin, metrics, manager).await?;
     tracing::info!(listen = running.listen, admin = %running.admin, upstream, "serving");
-    loop {
-        if let Some(watch) = &mut watch {
-            watch.instead(running.files()).await;
-        }
-        let wanted = tokio::select! {
+    let mut wanted = Wanted::Nothing;
+    while wanted != Wanted::End {
+        // Files may lie where nobody answers: a signal is heard all the same.
+        wanted = tokio::select! {
             wanted = signals.next() => wanted,
             () = running.drain_wanted() => Wanted::End,
-            () = changed(&mut watch) => Wanted::Reload,
+            next = follow(wanted, &running, &mut watch) => next,
         };
-        match wanted {
-            Wanted::End => break,
-            Wanted::Reload => reload(&running).await,
-        }
     }
     tracing::info!("draining");
     let drained = running.finish().await;
@@ -56,12 +51,18 @@ pub(crate) async fn run(args: RunArgs) -> Result<(), Exit> {
     Ok(())
 }
 
-/// Waits for a change of a file, if somebody wants that.
-async fn changed(watch: &mut Option<Watch>) {
-    match watch {
-        Some(watch) => watch.changed().await,
-        None => pending().await,
+/// Does what is wanted, and then waits for a change of a file, if somebody wants that.
+///
+/// # Cancellation
+/// A reload that has not begun to change anything is given up.
+async fn follow(wanted: Wanted, running: &Running, watch: &mut Option<Watch>) -> Wanted {
+    if wanted == Wanted::Reload {
+        reload(running).await;
     }
+    let Some(watch) = watch else { return pending().await };
+    watch.instead(running.files()).await;
+    watch.changed().await;
+    Wanted::Reload
 }
 
 /// Says again and again that the program is not stuck. That takes a thread that can still run tasks,
@@ -76,7 +77,8 @@ async fn beat(manager: Notify, every: Duration) {
 
 async fn reload(running: &Running) {
     match running.reload().await {
-        Ok(said) => said.iter().for_each(|line| tracing::warn!("{line}")),
+        // What changed is in the log already.
+        Ok(_) => {}
         Err(why) => tracing::error!("the old configuration stays in force: {why}"),
     }
 }
@@ -104,6 +106,8 @@ pub(crate) fn install_metrics(config: &Config) -> Result<Prometheus, Exit> {
 /// What somebody wants of the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wanted {
+    /// That it goes on.
+    Nothing,
     /// That it ends.
     End,
     /// That it reads its configuration again.

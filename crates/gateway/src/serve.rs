@@ -1,10 +1,13 @@
 //! The gateway, put together from a configuration and running.
 
+mod reload;
+
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use async_trait::async_trait;
@@ -22,12 +25,13 @@ use crate::config::{Config, Env, Listen, Options};
 use crate::exit::{self, Exit};
 use crate::keeping::Keeping;
 use crate::notify::Notify as Systemd;
-use crate::observe::Observer;
+use crate::observe::{Ledger, Observer};
 use crate::plan::Plan;
 use crate::proxy::{Deadlines, Front, Listener, Terms, tls_for_clients};
 use crate::route::Route;
 use crate::stop::{Stop, Stopper, stop};
 use crate::telemetry::prometheus::Prometheus;
+use crate::telemetry::trace::Tracer;
 
 /// A gateway that serves clients.
 pub(crate) struct Running {
@@ -54,7 +58,10 @@ pub(crate) struct Origin {
 struct Gate {
     front: Arc<Front>,
     keeping: Keeping,
+    ledger: Ledger,
     config: ArcSwap<Config>,
+    /// What the last configuration that was read names, also if it was refused.
+    tried: ArcSwap<Vec<PathBuf>>,
     terms: Arc<ArcSwap<Terms>>,
     access: Arc<Access>,
     /// What some settings stay at until a restart.
@@ -82,6 +89,10 @@ struct Staff {
     audit: Audit,
 }
 
+/// How long the end waits until what was observed last is in the store, and the last spans are with
+/// their collector.
+const LAST_NUMBERS: Duration = Duration::from_secs(5);
+
 impl Origin {
     /// Reads the configuration, with everything that is wrong with it.
     pub(crate) fn load(&self) -> Result<Config, Exit> {
@@ -91,6 +102,12 @@ impl Origin {
             None => Config::for_upstream(&self.options, &env),
         };
         config.map_err(|problems| crate::config::refusal(&problems))
+    }
+
+    /// What the configuration names, right or wrong.
+    fn files(&self) -> Vec<PathBuf> {
+        let file = self.file.as_deref();
+        file.map_or_else(Vec::new, |file| Config::files_of(file, &Env::of_process(), &self.options))
     }
 }
 
@@ -104,13 +121,15 @@ impl Running {
     ) -> Result<Self, Exit> {
         let started = Started { config: config.clone(), files: config.fixed_files() };
         let keeping = Keeping::open(&config.store).await?;
-        let plan = Plan::new(&config, &keeping)?;
+        let tracer = Tracer::start(&config)?;
+        let plan = Plan::new(&config, &keeping, &tracer)?;
         keeping.probes.replace(plan.knowers.clone());
         let front = Arc::new(Front {
             plan: ArcSwap::from_pointee(plan),
             engine: keeping.engine.clone(),
-            observer: Observer::new(),
+            observer: Arc::new(Observer::new()),
             events: Events::default(),
+            tracer,
         });
         let audit = audit(&config)?;
         let listener = bind(&config.server.listen).await?;
@@ -120,12 +139,16 @@ impl Running {
         let (stop_completer, completer_stopped) = stop();
         let mut loops = loops(&config, &keeping, &front);
         loops.push(tokio::spawn(completer(&keeping, &front, completer_stopped).run()));
+        let ledger = ledger(&config, &keeping, &front);
+        loops.push(tokio::spawn(ledger.clone().run()));
         let (listen, admin) = (listener.address(), local(&operators)?);
         let most = config.server.max_connections;
         let gate = Arc::new(Gate {
             front: Arc::clone(&front),
             keeping,
+            ledger,
             config: ArcSwap::from_pointee(config),
+            tried: ArcSwap::default(),
             terms: Arc::clone(&terms),
             access,
             started,
@@ -161,9 +184,13 @@ impl Running {
         &self.gate.front.events
     }
 
-    /// What the configuration in force was read from.
+    /// What the configuration in force was read from, and what one names that was refused since.
     pub(crate) fn files(&self) -> Vec<PathBuf> {
-        self.gate.config.load().files.clone()
+        let mut files = self.gate.config.load().files.clone();
+        files.extend(self.gate.tried.load().iter().cloned());
+        files.sort();
+        files.dedup();
+        files
     }
 
     /// Waits until an operator wants it to drain.
@@ -189,7 +216,10 @@ impl Running {
         self.stop_clients.raise();
         // Clients whose requests are not over by then lose their answers, not their work.
         drop(timeout(drain.timeout, self.clients).await);
+        // A store that hangs does not hang the end.
+        drop(timeout(LAST_NUMBERS, self.gate.ledger.write()).await);
         let drained = self.gate.keeping.engine.shutdown(drain.timeout).await;
+        self.gate.front.tracer.flush(LAST_NUMBERS).await;
         self.loops.iter().for_each(JoinHandle::abort);
         self.stop_operators.raise();
         drop(self.operators.await);
@@ -203,8 +233,10 @@ impl Gate {
         let instance = self.config.load().server.instance.clone();
         let (engine, store) = (self.keeping.engine.clone(), self.keeping.store.clone());
         let (events, access) = (self.front.events.clone(), Arc::clone(&self.access));
+        let ledger = self.ledger.clone();
         let admin = Admin::new(engine, store, self, metrics, access)
             .events(events)
+            .ledger(ledger)
             .audit(audit)
             .instance(instance);
         admin::serve(listener, Arc::new(admin), async move { stop.raised().await }).await;
@@ -213,59 +245,6 @@ impl Gate {
     /// One line for people.
     fn status(&self) -> String {
         format!("serves {}, upstream {}", self.listen, self.config.load().server.upstream)
-    }
-
-    /// Puts a new configuration in the place of the old one, or nothing at all. Everything that can
-    /// fail comes before the first thing that is changed.
-    fn replace(&self, reload: Reload) -> Result<Vec<String>, String> {
-        let said = |exit: Exit| exit.text().to_owned();
-        let new = self.origin.load().map_err(said)?;
-        let old = self.config.load();
-        let plan = Plan::new(&new, &self.keeping).map_err(said)?;
-        let terms = terms(&new).map_err(said)?;
-        let token = token(&new).map_err(said)?;
-        let mut changes = self.changes(&old, &new, &terms);
-        if reload == Reload::DryRun {
-            changes.push("nothing was changed: this was a dry run".to_owned());
-            return Ok(changes);
-        }
-        self.access.renew(token).map_err(|exposed| exposed.to_string())?;
-        self.keeping.probes.replace(plan.knowers.clone());
-        self.front.plan.store(Arc::new(plan));
-        self.terms.store(Arc::new(terms));
-        self.config.store(Arc::new(new));
-        tracing::info!("config reloaded");
-        Ok(changes)
-    }
-
-    /// What a person has to know about a new configuration.
-    fn changes(&self, old: &Config, new: &Config, terms: &Terms) -> Vec<String> {
-        let Started { config, files } = &self.started;
-        let restart = config.needs_restart(new).into_iter().map(str::to_owned);
-        let rewritten = files.iter().zip(new.fixed_files()).filter(|(old, new)| *old != new);
-        let rewritten = rewritten.map(|((name, _), _)| format!("what stands in {name}"));
-        let mut said: Vec<String> = restart
-            .chain(rewritten)
-            .map(|what| format!("{what} has changed and holds only after a restart"))
-            .collect();
-        said.extend(old.rescoped(new).into_iter().map(|route| {
-            format!(
-                "the keys of {route} belong to others now: a retry across this change runs again"
-            )
-        }));
-        let before = self.terms.load();
-        said.extend(match (&before.tls, &terms.tls) {
-            (Some(old), Some(new)) if old != new => {
-                Some("clients that connect from now on see the new certificate".to_owned())
-            }
-            (None, Some(_)) => Some("clients have to speak TLS from now on".to_owned()),
-            (Some(_), None) => Some("clients are served without TLS from now on".to_owned()),
-            (Some(_), Some(_)) | (None, None) => None,
-        });
-        if before.deadlines != terms.deadlines {
-            said.push("the new timeouts hold for clients that connect from now on".to_owned());
-        }
-        said
     }
 }
 
@@ -286,13 +265,15 @@ impl Gateway for Gate {
         upstream.check().await.map_err(|error| format!("{}: {error}", upstream.target()))
     }
 
+    /// # Cancellation
+    /// While it is being read, nothing has changed; then everything changes at once.
     async fn reload(&self, reload: Reload) -> Result<Vec<String>, String> {
         let _one = self.reloading.lock().await;
         if reload == Reload::DryRun {
-            return self.replace(reload);
+            return self.replace(self.load().await?, reload);
         }
         self.manager.reloading();
-        let replaced = self.replace(reload);
+        let replaced = self.load().await.and_then(|new| self.replace(new, reload));
         match &replaced {
             Ok(_) => self.manager.ready(&self.status()),
             Err(why) => {
@@ -346,6 +327,11 @@ fn loops(config: &Config, keeping: &Keeping, front: &Arc<Front>) -> Vec<JoinHand
 fn completer(keeping: &Keeping, front: &Arc<Front>, stop: Stop) -> Completer {
     let entropy = Arc::<SystemEntropy>::default();
     Completer::new(Arc::clone(front), keeping.clone(), entropy, stop)
+}
+
+fn ledger(config: &Config, keeping: &Keeping, front: &Arc<Front>) -> Ledger {
+    let (observer, instance) = (Arc::clone(&front.observer), config.server.instance.clone());
+    Ledger::new(keeping.engine.clone(), observer, instance, config.telemetry.observed)
 }
 
 fn terms(config: &Config) -> Result<Terms, Exit> {

@@ -26,7 +26,7 @@ fn options(text: &str) -> BTreeSet<String> {
 
 #[test]
 fn every_option_is_in_the_reference_and_no_other() {
-    let commands: [&[&str]; 23] = [
+    let commands: [&[&str]; 24] = [
         &[],
         &["dev"],
         &["run"],
@@ -35,6 +35,7 @@ fn every_option_is_in_the_reference_and_no_other() {
         &["config", "explain"],
         &["config", "schema"],
         &["status"],
+        &["observed"],
         &["health"],
         &["reload"],
         &["drain"],

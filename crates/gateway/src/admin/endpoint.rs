@@ -7,7 +7,7 @@ use axum::routing::{MethodRouter, get, post};
 use http::Method;
 
 use super::state::Admin;
-use super::{audit, control, events, guard, health, keys, openapi, page, status};
+use super::{audit, control, events, guard, health, keys, observed, openapi, page, status};
 
 /// Something that can be asked.
 #[derive(Debug)]
@@ -31,6 +31,7 @@ pub(super) enum Name {
     Metrics,
     Status,
     Routes,
+    Observed,
     Keys,
     Key,
     Resolve,
@@ -106,6 +107,11 @@ const LIST: &[Param] = &[
     param("cursor", Shape::Text, "`next` of the page before"),
     LIMIT,
 ];
+const OBSERVED: &[Param] = &[
+    param("last", Shape::Text, "since so long ago: 90s, 5m, 12h, 7d; 24h if it is not said"),
+    param("route", Shape::Text, "only this route, by its name"),
+    param("intervals", Shape::Flag, "also what each node saw between two writes"),
+];
 const SHOW: &[Param] = &[param(
     "show",
     Shape::OneOf(&["payload"]),
@@ -123,6 +129,7 @@ pub(super) const ENDPOINTS: &[Endpoint] = &[
     read(Name::Metrics, "/metrics", "Everything that was counted, for Prometheus", &[]),
     read(Name::Status, "/api/v1/status", "One screen: program, store, work in flight, routes", &[]),
     read(Name::Routes, "/api/v1/routes", "The routes of the configuration in force", &[]),
+    read(Name::Observed, "/api/v1/observed", "What observe mode has seen, on all nodes", OBSERVED),
     read(Name::Keys, "/api/v1/keys", "Records, newest first, a page at a time", LIST),
     read(Name::Key, "/api/v1/keys/{id}", "One record", SHOW),
     change(
@@ -207,6 +214,7 @@ fn answerer(name: Name) -> MethodRouter<Arc<Admin>> {
         Name::Metrics => get(status::metrics),
         Name::Status => get(status::status),
         Name::Routes => get(status::routes),
+        Name::Observed => get(observed::observed),
         Name::Keys => get(keys::list),
         Name::Key => get(keys::show),
         Name::Resolve => post(keys::resolve),

@@ -22,10 +22,12 @@ mod gateway;
 mod guard;
 mod health;
 mod keys;
+mod observed;
 mod openapi;
 mod page;
 mod problem;
 mod serve;
+mod span;
 mod state;
 mod status;
 #[cfg(test)]

@@ -29,7 +29,7 @@ pub(super) fn describe() -> Value {
         "paths": paths,
         "components": {
             "securitySchemes": { "token": { "type": "http", "scheme": "bearer" } },
-            "schemas": { "Problem": problem(), "Record": record() },
+            "schemas": { "Problem": problem(), "Record": record(), "Observed": observed() },
         },
     })
 }
@@ -88,6 +88,7 @@ fn content(name: Name) -> Value {
         Name::Metrics => return json!({ "text/plain": { "schema": { "type": "string" } } }),
         Name::Events => return json!({ "text/event-stream": { "schema": { "type": "string" } } }),
         Name::Key => json!({ "$ref": "#/components/schemas/Record" }),
+        Name::Observed => json!({ "$ref": "#/components/schemas/Observed" }),
         Name::Keys => json!({
             "type": "object",
             "properties": {
@@ -186,4 +187,47 @@ fn record() -> Value {
             "status": { "type": ["integer", "null"] },
         },
     })
+}
+
+fn observed() -> Value {
+    let counts = || {
+        let number = || json!({ "type": "integer" });
+        json!({
+            "requests": number(),
+            "keyed": number(),
+            "keyed_share": { "type": ["number", "null"] },
+            "invalid_keys": number(),
+            "duplicates": number(),
+            "mismatches": number(),
+            "hollow_keys": number(),
+            "keyless_repeats": number(),
+            "client_aborts": number(),
+        })
+    };
+    let text = || json!({ "type": "string" });
+    let moment = || json!({ "type": ["string", "null"], "format": "date-time" });
+    let object = |properties: Value| json!({ "type": "object", "properties": properties });
+    let list = |items: Value| json!({ "type": "array", "items": items });
+    let with = |name: &str, schema: Value, mut properties: Value| {
+        properties[name] = schema;
+        properties
+    };
+    let caller = with("caller", text(), counts());
+    let of_route = with("route", text(), counts());
+    let route = with("callers", list(object(caller)), of_route.clone());
+    let interval = json!({
+        "from": moment(),
+        "to": moment(),
+        "node": text(),
+        "routes": list(object(of_route)),
+    });
+    object(json!({
+        "from": moment(),
+        "to": moment(),
+        "interval_seconds": { "type": "number" },
+        "nodes": list(text()),
+        "total": object(counts()),
+        "routes": list(object(route)),
+        "intervals": list(object(interval)),
+    }))
 }

@@ -14,6 +14,7 @@ use super::events::Events;
 use super::gateway::Gateway;
 use super::health::Readiness;
 use super::problem::{Code, Problem};
+use crate::observe::Ledger;
 use crate::telemetry::prometheus::Prometheus;
 
 /// The admin API of one gateway.
@@ -28,6 +29,7 @@ pub(crate) struct Admin {
     pub(super) events: Events,
     pub(super) readiness: Readiness,
     pub(super) instance: String,
+    pub(super) ledger: Ledger,
     started: Duration,
 }
 
@@ -45,6 +47,7 @@ impl Admin {
         metrics: Prometheus,
         access: impl Into<Arc<Access>>,
     ) -> Self {
+        let ledger = Ledger::unused(engine.clone());
         Self {
             engine,
             store,
@@ -55,6 +58,7 @@ impl Admin {
             events: Events::default(),
             readiness: Readiness::default(),
             instance: String::from("oncekey"),
+            ledger,
             started: SystemUptime.elapsed(),
         }
     }
@@ -74,6 +78,12 @@ impl Admin {
     /// The name of this process among its like.
     pub(crate) fn instance(mut self, instance: impl Into<String>) -> Self {
         self.instance = instance.into();
+        self
+    }
+
+    /// Shows what is read from here.
+    pub(crate) fn ledger(mut self, ledger: Ledger) -> Self {
+        self.ledger = ledger;
         self
     }
 

@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 use super::page::{self, Answer};
 use super::problem::Problem;
 use super::state::Admin;
+use crate::allocations;
 use crate::telemetry::prometheus::CONTENT_TYPE;
 
 /// Counting stops here: more than this is "many" to anybody.
@@ -45,7 +46,7 @@ pub(super) async fn status(State(admin): State<Arc<Admin>>) -> Answer {
     for route in admin.gateway.routes() {
         *modes.entry(route.mode).or_default() += 1;
     }
-    page::json(&json!({
+    let mut status = json!({
         "version": env!("CARGO_PKG_VERSION"),
         "instance": admin.instance,
         "uptime_seconds": admin.uptime().as_secs(),
@@ -58,7 +59,11 @@ pub(super) async fn status(State(admin): State<Arc<Admin>>) -> Answer {
         "journalled": load.journalled,
         "unknown": unknown.map_or(Value::Null, counted),
         "routes": modes,
-    }))
+    });
+    if let Some(allocations) = allocations::so_far() {
+        status["allocations"] = json!(allocations);
+    }
+    page::json(&status)
 }
 
 /// A number, or the number at which counting stopped.

@@ -1,44 +1,25 @@
 //! Keeps requests, each as a record of its own beside the record of its key.
-//!
-//! Such a record is claimed and completed at once, and its answer is the request. So every store
-//! can keep it, it is encrypted like an answer, and it ends with its retention.
 
 use std::fmt;
-use std::sync::Arc;
 use std::time::Duration;
 
-use oncekey::core::policy::{InFlight, Limits};
 use oncekey::core::saved::NotKept;
-use oncekey::core::store::{MAX_BODY, MAX_HEADERS};
 use oncekey::core::{
-    Answer, Class, Erased, Fence, Fingerprint, FingerprintRules, Key, KeyId, Places, Policy,
-    Record, Restore as _, Saved, Scope, State, Store as _, StoreError, Subject, Tombstone,
+    Answer, Erased, Fence, Key, KeyId, Record, Restore as _, State, Store as _, StoreError,
+    Tombstone,
 };
-use oncekey::engine::{Call, Engine, Finish, Looked, Ran, Recorded, Refused, Reply};
+use oncekey::engine::{Engine, Looked, Ran, Recorded, Refused, Reply};
 use oncekey::store::Opened;
 
 use super::kept::Kept;
-
-/// The route of the records that hold requests, by which lists leave them out.
-pub(crate) const KEPT_ROUTE: &str = "oncekey: kept request";
-
-/// Whom all kept requests belong to. No client has this scope: those of one value begin with
-/// another byte, a hashed header has two parts, and what is put together of several has parts that
-/// begin with such a byte themselves.
-const KEPT_SCOPE: &[u8] = b"oncekey/kept-request";
-/// Nobody renews it for long: it is completed in the next call. If that is lost, the next attempt
-/// waits for it.
-const LEASE: Duration = Duration::from_secs(3);
-/// Longer than such a lease and its grace.
-const WAIT: Duration = Duration::from_secs(10);
+use crate::shelf::Shelf;
 
 /// Keeps requests and finds them again. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Keeper {
     engine: Engine,
     store: Opened,
-    /// All of them have the same: there is nothing to compare.
-    fingerprint: Fingerprint,
+    shelf: Shelf,
 }
 
 /// A request is not kept, so it must not be sent.
@@ -48,16 +29,8 @@ pub(crate) struct Unkept;
 
 impl Keeper {
     pub(crate) fn new(engine: Engine, store: Opened) -> Self {
-        let subject = Subject {
-            method: "KEEP",
-            path: b"",
-            query: None,
-            content_type: None,
-            headers: &[],
-            body: b"",
-        };
-        let (fingerprint, _) = Fingerprint::v1(&subject, &FingerprintRules::default());
-        Self { engine, store, fingerprint }
+        let shelf = Shelf::of_kept_requests(engine.clone());
+        Self { engine, store, shelf }
     }
 
     /// Keeps the request of the key `of` for a time. When this returns, a crash does not lose it.
@@ -73,7 +46,7 @@ impl Keeper {
         let saved = kept.to_saved().map_err(|_| Unkept)?;
         // A second try, if the first one found something that had to make way.
         for _ in 0..2 {
-            match self.write(of, saved.clone(), time).await {
+            match self.shelf.put(name(of), saved.clone(), time).await {
                 Reply::Ran(Ran { recorded: Recorded::Kept | Recorded::Journalled, .. }) => {
                     return Ok(());
                 }
@@ -115,25 +88,8 @@ impl Keeper {
         Ok(())
     }
 
-    async fn write(&self, of: &KeyId, saved: Saved, time: Duration) -> Reply<()> {
-        let (scope, key) = name(of);
-        let call = Call {
-            id: self.engine.key_id(&scope, &key),
-            key,
-            scope,
-            fingerprint: self.fingerprint,
-            exact: None,
-            places: Places::default(),
-            route: Arc::from(KEPT_ROUTE),
-            request: self.engine.request_id(),
-            policy: Arc::new(policy(time)),
-        };
-        self.engine.answer(call, move |_| async move { Finish::answered(saved, ()) }).await
-    }
-
     fn id(&self, of: &KeyId) -> KeyId {
-        let (scope, key) = name(of);
-        self.engine.key_id(&scope, &key)
+        self.shelf.id(&name(of))
     }
 }
 
@@ -144,22 +100,8 @@ impl fmt::Debug for Keeper {
 }
 
 /// How the kept request of a key is called.
-fn name(of: &KeyId) -> (Scope, Key) {
-    let scope = Scope::of_parts(&[KEPT_SCOPE]).expect("a short scope");
-    let key = Key::new(of.to_string().as_bytes()).expect("64 digits");
-    (scope, key)
-}
-
-fn policy(time: Duration) -> Policy {
-    Policy {
-        // There is no effect but the record itself: whoever finds it half-way begins anew.
-        class: Class::Tx,
-        retention: time,
-        lease: LEASE,
-        in_flight: InFlight::Wait(WAIT),
-        limits: Limits { saved_body: MAX_BODY, saved_headers: MAX_HEADERS, ..Limits::default() },
-        ..Policy::default()
-    }
+fn name(of: &KeyId) -> Key {
+    Key::new(of.to_string().as_bytes()).expect("64 digits")
 }
 
 /// The record of a kept request as it is when nobody needs it any more; `None` if it is being
@@ -174,11 +116,13 @@ fn over(stored: Record) -> Option<Record> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use bytes::Bytes;
-    use http::{HeaderMap, HeaderName, Method, Request, Uri};
+    use http::{HeaderMap, Method, Uri};
+    use oncekey::core::Scope;
 
     use super::*;
-    use crate::route::{ScopePart, scope_of};
 
     const HOUR: Duration = Duration::from_secs(3_600);
 
@@ -231,30 +175,5 @@ mod tests {
         assert_eq!(keeper.find(&id).await.unwrap(), None);
         keeper.keep(&id, &kept("a"), HOUR).await.unwrap();
         assert_eq!(keeper.find(&id).await.unwrap(), Some(kept("a")));
-    }
-
-    /// Whatever a client sends, and however a route finds its scope.
-    #[test]
-    fn no_client_has_the_scope_of_kept_requests() {
-        let (ours, _) = name(&KeyId::from_bytes([1; 32]));
-        let header = HeaderName::from_static("x-tenant");
-        let header = |_| ScopePart::Header(header.clone());
-        let inside = &ours.as_bytes()[1..];
-        for value in [KEPT_SCOPE, ours.as_bytes(), inside] {
-            let Ok(value) = http::HeaderValue::from_bytes(value) else { continue };
-            let mut head = Request::new(()).into_parts().0;
-            head.headers.insert("x-tenant", value.clone());
-            head.headers.insert("authorization", value);
-            let several: Vec<ScopePart> = (0..3).map(header).collect();
-            let hashed = ScopePart::ApiKey(HeaderName::from_static("x-tenant"));
-            for parts in [&several[..1], &several, &[hashed], &[ScopePart::Credential], &[]] {
-                let found = scope_of(parts, None).find(&head).unwrap();
-                assert_ne!(found, ours, "{parts:?}");
-            }
-        }
-        // What every other scope begins with, in each of its parts.
-        let first = ours.as_bytes()[9];
-        assert!(![0, 1, 2].contains(&first), "{first}");
-        assert!(HeaderName::from_bytes(KEPT_SCOPE).is_err(), "the name of a hashed header");
     }
 }

@@ -25,7 +25,7 @@ use oncekey::core::browse::{Browse as _, Cursor, Filter, MAX_PAGE, Page, Summary
 use oncekey::core::{Fence, KeyId, StateKind, StoreError};
 use oncekey::entropy::Entropy;
 
-pub(crate) use self::keeper::{KEPT_ROUTE, Keeper};
+pub(crate) use self::keeper::Keeper;
 pub(crate) use self::kept::Kept;
 
 use self::due::{Due, Terms, due};

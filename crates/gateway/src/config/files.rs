@@ -36,7 +36,8 @@ pub(super) fn files(file: &Path, folder: &Path, table: &Table, flat: &Flat) -> V
 fn referred(folder: &Path, node: &Node, files: &mut Vec<PathBuf>) {
     match &node.data {
         Data::Text(text) => {
-            let written = text.written.as_deref().unwrap_or_default();
+            // What could not be read still stands there as it was written.
+            let written = text.written.as_deref().unwrap_or(&text.value);
             for reference in written.split("${file:").skip(1) {
                 files.extend(reference.split_once('}').map(|(path, _)| folder.join(path)));
             }
@@ -51,7 +52,28 @@ fn referred(folder: &Path, node: &Node, files: &mut Vec<PathBuf>) {
 mod tests {
     use std::fs;
 
-    use super::super::{Config, Env};
+    use super::super::{Config, Env, Options};
+
+    /// Somebody who writes the file that is missing, or puts the other one right, is noticed.
+    #[test]
+    fn what_a_wrong_file_names_is_known_too() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        let files = || {
+            let options = Options::default();
+            Config::files_of(&at("a.toml"), &Env::default(), &options)
+        };
+        assert_eq!(files(), [at("a.toml")], "there is none");
+        let text = "version = 1\ninclude = ['b.toml']\nnonsense = 7\n[server]\n\
+                    upstream = '${file:host}'\nupstream_ca_file = 'ca.pem'\n";
+        fs::write(at("a.toml"), text).unwrap();
+        assert!(Config::load(&at("a.toml"), &Env::default()).is_err());
+        for named in ["a.toml", "b.toml", "ca.pem", "host"] {
+            assert!(files().contains(&at(named)), "{named} in {:?}", files());
+        }
+        fs::write(at("a.toml"), "version = 1\n[server\n").unwrap();
+        assert_eq!(files(), [at("a.toml")], "no grammar");
+    }
 
     #[test]
     fn everything_that_was_read_is_named() {

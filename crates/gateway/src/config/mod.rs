@@ -139,6 +139,16 @@ impl Config {
         Self::assemble(Written { table, problems, file, folder, name }, env, options)
     }
 
+    /// What a file names, right or wrong: whoever waits until it is put right looks at these.
+    pub(crate) fn files_of(path: &Path, env: &Env, options: &Options) -> Vec<PathBuf> {
+        let Ok((mut table, _)) = file::read(path) else { return vec![path.to_owned()] };
+        let folder = path.parent().map(Path::to_owned).unwrap_or_default();
+        let mut problems = env.apply(&mut table);
+        options.apply(&mut table);
+        Around { env, folder: &folder }.expand(&mut table, &mut problems);
+        files::files(path, &folder, &table, &Values::new(&table).globals)
+    }
+
     /// What `run --to` does without a file; `options` names the upstream.
     ///
     /// # Errors

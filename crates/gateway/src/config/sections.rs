@@ -9,6 +9,7 @@ use oncekey::problem::Code;
 
 use super::flat::Flat;
 use crate::admin::Payload;
+use crate::observe::Terms;
 
 /// `[server]`
 #[derive(Clone, Debug)]
@@ -136,6 +137,8 @@ pub(crate) struct Telemetry {
     pub(crate) level: String,
     pub(crate) keys: LogKeys,
     pub(crate) otlp: Option<String>,
+    /// How the numbers of observe mode are kept.
+    pub(crate) observed: Terms,
 }
 
 /// How log lines are written.
@@ -287,6 +290,10 @@ impl Reader<'_> {
                 _ => LogKeys::Hash,
             },
             otlp: self.owned("telemetry.otlp"),
+            observed: Terms {
+                every: self.flat.time("telemetry.observed.every"),
+                ttl: self.flat.time("telemetry.observed.ttl"),
+            },
         }
     }
 

@@ -55,7 +55,12 @@ impl Tail {
             0 => String::new(),
             twice => format!(", {twice} ran twice"),
         };
-        format!("\n  {seen} requests, {avoided} second {what}s avoided{twice}.\n")
+        let of = |count: u64, thing: &str| match count {
+            1 => format!("1 {thing}"),
+            count => format!("{count} {thing}s"),
+        };
+        let (seen, avoided) = (of(*seen, "request"), of(*avoided, &format!("second {what}")));
+        format!("\n  {seen}, {avoided} avoided{twice}.\n")
     }
 
     fn words(&self, event: &Event) -> (Tone, String) {
@@ -159,6 +164,14 @@ mod tests {
         }
         let sum = tail.sum();
         assert!(sum.contains("5 requests, 2 second charges avoided, 1 ran twice"), "{sum}");
+    }
+
+    #[test]
+    fn one_is_not_many() {
+        let mut tail = Tail::new(Behind::Demo);
+        assert_eq!(tail.sum(), "\n  0 requests, 0 second charges avoided.\n");
+        tail.line(&event("replayed", Some(Mark::Replayed)), Colour::Off);
+        assert_eq!(tail.sum(), "\n  1 request, 1 second charge avoided.\n");
     }
 
     #[test]

@@ -2,26 +2,33 @@
 //!
 //! Requests and answers pass; their bodies are overheard up to a limit. When a request has ended,
 //! it is compared with what was seen lately, and the result goes to metrics, log lines and events.
-//! What is remembered is bounded, per node, and gone with the process.
+//! What is remembered is bounded, per node, and gone with the process. What was counted goes to the
+//! store now and then, where all nodes find it.
 
+mod ledger;
 mod recent;
+mod tally;
 mod verdict;
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use oncekey::clock::{SystemUptime, Uptime as _};
-use oncekey::core::{Fingerprint, KeyId};
+use oncekey::clock::{SystemClock, SystemUptime, Uptime as _};
+use oncekey::core::{Clock as _, Fingerprint, KeyId, Timestamp};
 
 use self::recent::Recent;
+use self::tally::Slate;
 use self::verdict::{Content, Presented, SUSPICIOUS, Sighting, Used};
 
+pub(crate) use self::ledger::{Ledger, Terms};
+pub(crate) use self::tally::{Caller, Counts, Row, Tally};
 pub(crate) use self::verdict::{Suspicion, Would};
 
-/// Remembers requests and compares them.
+/// Remembers requests, compares and counts them.
 #[derive(Debug)]
 pub(crate) struct Observer {
     seen: Mutex<Seen>,
+    slate: Mutex<Slate>,
 }
 
 #[derive(Debug)]
@@ -37,6 +44,15 @@ pub(crate) struct Finding {
     pub(crate) suspicion: Option<Suspicion>,
 }
 
+/// Whom an answer reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reached {
+    /// All of it went to the client, as far as we can tell.
+    Client,
+    /// The client had left before.
+    Nobody,
+}
+
 /// Most retries come within the hour; a day of keys would not fit.
 const REMEMBERED: Duration = Duration::from_secs(3_600);
 /// Some 15 megabytes when it is full: an hour at 27 requests a second, and the last hour's end at
@@ -46,7 +62,8 @@ const ROOM: usize = 100_000;
 impl Observer {
     pub(crate) fn new() -> Self {
         let (keys, contents) = (Recent::new(REMEMBERED, ROOM), Recent::new(SUSPICIOUS, ROOM));
-        Self { seen: Mutex::new(Seen { keys, contents }) }
+        let seen = Mutex::new(Seen { keys, contents });
+        Self { seen, slate: Mutex::default() }
     }
 
     /// Compares a request that has ended with those before, and remembers it.
@@ -64,6 +81,32 @@ impl Observer {
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         // Read under the lock, so that nobody is seen before somebody who was noted earlier.
         seen.judge(sighting, SystemUptime.elapsed())
+    }
+
+    /// Counts a request that has ended.
+    pub(crate) fn count(&self, route: Arc<str>, caller: Caller, found: Finding, reached: Reached) {
+        let counts = Counts::one(found, reached);
+        self.slate().count(route, caller, counts, SystemClock.now());
+    }
+
+    /// What was counted since somebody took it.
+    fn so_far(&self, instance: &str, now: Timestamp) -> Option<Tally> {
+        self.slate().so_far(instance, now)
+    }
+
+    /// Takes what was counted: it is counted no more.
+    fn take(&self, instance: &str, now: Timestamp) -> Option<Tally> {
+        let slate = std::mem::take(&mut *self.slate());
+        slate.so_far(instance, now)
+    }
+
+    fn put_back(&self, tally: Tally) {
+        self.slate().put_back(tally);
+    }
+
+    /// Nothing in there panics half-way through a change.
+    fn slate(&self) -> MutexGuard<'_, Slate> {
+        self.slate.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -6,18 +6,22 @@ use std::time::Duration;
 use http::request::Parts;
 use http::{Method, Request, StatusCode};
 use oncekey::clock::{SystemClock, SystemUptime, Uptime as _};
-use oncekey::core::{Clock as _, KeyId};
+use oncekey::core::{Clock as _, Key, KeyId, Scope};
 use oncekey::layer::Outcome;
 
 use super::front::Front;
 use super::watched::Delivered;
 use crate::admin::{Event, Mark};
-use crate::observe::{Finding, Suspicion, Would};
+use crate::observe::{Caller, Finding, Reached, Suspicion, Would};
 use crate::overheard::{Ear, Listened};
 use crate::route::{ClientName, Route};
 
+/// A request on its way. If this goes before its end was told, the client has left before there was
+/// an answer.
+pub(super) struct Exchange(Option<Noted>);
+
 /// What is known when a request comes.
-pub(super) struct Exchange {
+struct Noted {
     front: Arc<Front>,
     route: Option<Arc<Route>>,
     head: Parts,
@@ -34,6 +38,10 @@ pub(super) struct Answered {
     pub(super) outcome: Option<Outcome>,
 }
 
+/// Under this key the digest of a caller is computed: as secret as those of keys are, where there is a
+/// pepper, and of no use to find one.
+const CALLER: &[u8] = b"oncekey: caller";
+
 impl Exchange {
     /// Notes a request. Its head is copied: the original goes on.
     pub(super) fn begin(front: &Arc<Front>, route: Option<&Arc<Route>>, of: &Parts) -> Self {
@@ -45,35 +53,56 @@ impl Exchange {
             head.extensions.insert(name.clone());
         }
         let (front, route) = (Arc::clone(front), route.cloned());
-        Self { front, route, head, ear: None, began: SystemUptime.elapsed() }
+        Self(Some(Noted { front, route, head, ear: None, began: SystemUptime.elapsed() }))
     }
 
     /// Listens to the body, too.
     pub(super) fn listen(&mut self, ear: Ear) {
-        self.ear = Some(ear);
+        if let Some(noted) = &mut self.0 {
+            noted.ear = Some(ear);
+        }
     }
 
     /// Tells everybody how it ended. In a task of its own, because a long body takes a while to
     /// compare, and the connection has others to serve.
-    pub(super) fn end(self, answered: Answered, delivered: Delivered) {
-        // Without a runtime the program ends, and nobody listens any more.
-        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            let took = SystemUptime.elapsed().saturating_sub(self.began);
-            runtime.spawn(async move { self.tell(&answered, delivered, took) });
+    pub(super) fn end(mut self, answered: Answered, delivered: Delivered) {
+        if let Some(noted) = self.0.take() {
+            let took = SystemUptime.elapsed().saturating_sub(noted.began);
+            later(move || noted.tell(&answered, delivered, took));
         }
     }
+}
 
+impl Drop for Exchange {
+    fn drop(&mut self) {
+        // Of what is protected, the engine knows who has left.
+        if let Some(noted) = self.0.take().filter(|noted| noted.ear.is_some()) {
+            later(move || noted.unanswered());
+        }
+    }
+}
+
+/// Does it in a task. Without a runtime the program ends, and nobody listens any more.
+fn later(work: impl FnOnce() + Send + 'static) {
+    if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+        runtime.spawn(async move { work() });
+    }
+}
+
+impl Noted {
     fn tell(&self, answered: &Answered, delivered: Delivered, took: Duration) {
-        let listened = self.ear.as_ref().map(Ear::listened);
-        let key = self.key(listened.as_ref());
+        let (listened, scope) = (self.ear.as_ref().map(Ear::listened), self.scope());
+        let key = self.key(listened.as_ref(), scope.as_ref());
         let finding = listened.map(|listened| self.compare(&listened, key));
         if delivered == Delivered::Partly {
-            let (route, stage) = (self.name(), "after_answer");
-            metrics::counter!("oncekey_client_aborts_total", "route" => route, "stage" => stage)
-                .increment(1);
+            self.count_abort("after_answer");
         }
         if let Some(finding) = finding {
-            self.count(finding);
+            let reached = match delivered {
+                Delivered::Whole => Reached::Client,
+                Delivered::Partly => Reached::Nobody,
+            };
+            self.count(finding, scope.as_ref(), reached);
             self.log(finding, answered.status, took);
         }
         self.front.events.publish(|| Event {
@@ -93,12 +122,33 @@ impl Exchange {
         });
     }
 
+    /// Nobody waited for an answer. The upstream may have got the request or not.
+    fn unanswered(&self) {
+        self.count_abort("before_answer");
+        let Some(listened) = self.ear.as_ref().map(Ear::listened) else { return };
+        let scope = self.scope();
+        let key = self.key(Some(&listened), scope.as_ref());
+        let finding = self.compare(&listened, key);
+        self.count(finding, scope.as_ref(), Reached::Nobody);
+    }
+
+    fn count_abort(&self, stage: &'static str) {
+        let route = self.name();
+        metrics::counter!("oncekey_client_aborts_total", "route" => route, "stage" => stage)
+            .increment(1);
+    }
+
+    /// Whom its key would belong to; `None` if nobody can tell.
+    fn scope(&self) -> Option<Scope> {
+        self.route.as_ref()?.scope.find(&self.head).ok()
+    }
+
     fn name(&self) -> Arc<str> {
         self.route.as_ref().map_or_else(|| "-".into(), |route| Arc::clone(&route.spec.name))
     }
 
     /// Which key it has; an error if it has something that is none, or nobody knows whose it is.
-    fn key(&self, listened: Option<&Listened>) -> Result<Option<KeyId>, ()> {
+    fn key(&self, listened: Option<&Listened>, scope: Option<&Scope>) -> Result<Option<KeyId>, ()> {
         let Some(route) = &self.route else { return Ok(None) };
         let body: &[u8] = match listened {
             Some(Listened::Whole(body)) => body,
@@ -106,8 +156,7 @@ impl Exchange {
             Some(Listened::TooLong | Listened::Broken) | None => b"{}",
         };
         let Some(key) = route.rule.key(&self.head, body).map_err(drop)? else { return Ok(None) };
-        let scope = route.scope.find(&self.head).map_err(drop)?;
-        Ok(Some(self.front.engine.key_id(&scope, &key)))
+        Ok(Some(self.front.engine.key_id(scope.ok_or(())?, &key)))
     }
 
     fn compare(&self, listened: &Listened, key: Result<Option<KeyId>, ()>) -> Finding {
@@ -120,8 +169,13 @@ impl Exchange {
         self.front.observer.look(key, fingerprint)
     }
 
-    fn count(&self, finding: Finding) {
+    fn count(&self, finding: Finding, scope: Option<&Scope>, reached: Reached) {
         let (route, method) = (self.name(), method(&self.head.method));
+        let caller = scope.map_or(Caller::Nobody, |scope| {
+            let key = Key::new(CALLER).expect("a short text");
+            Caller::of(&self.front.engine.key_id(scope, &key))
+        });
+        self.front.observer.count(Arc::clone(&route), caller, finding, reached);
         let outcome = finding.would.label();
         metrics::counter!(
             "oncekey_requests_total",

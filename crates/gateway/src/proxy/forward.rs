@@ -22,6 +22,7 @@ use super::headers::{Switch, strip_hops};
 use super::tunnel::tunnel;
 use crate::completer::{Keeper, Kept};
 use crate::route::{Assigned, Completer, Route, Treatment};
+use crate::telemetry::trace::Tracer;
 use crate::upstream::{Answer, Care, Failure, Outgoing, Upstream};
 
 /// Passes requests on to an upstream. Cheap to clone; all clones share their connections.
@@ -38,6 +39,7 @@ pub(crate) struct Settings {
     pub(crate) host: Option<HeaderValue>,
     /// Who keeps the requests of routes that complete them.
     pub(crate) keeper: Keeper,
+    pub(crate) tracer: Tracer,
 }
 
 /// Tells an upstream which attempt of a key this is. A number that only rises: what carries a smaller
@@ -83,7 +85,10 @@ impl Forward {
             }
             None => Care::Usual,
         };
-        match self.0.upstream.send(request, care).await {
+        let calling = self.0.tracer.upstream(request.headers_mut());
+        let answered = self.0.upstream.send(request, care).await;
+        calling.ended(answered.as_ref().map(Response::status).ok());
+        match answered {
             // A client that did not ask would go on in HTTP, and nobody would agree any more on
             // where an answer ends.
             Ok(mut response)

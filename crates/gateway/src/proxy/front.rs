@@ -23,6 +23,7 @@ use crate::observe::Observer;
 use crate::overheard::Overheard;
 use crate::plan::Plan;
 use crate::route::{Assigned, ClientName, Treatment};
+use crate::telemetry::trace::{Serving, Tracer};
 use crate::well_known;
 
 /// The body of everything that a client is told.
@@ -44,9 +45,10 @@ pub(crate) struct Front {
     /// What to do with requests; a reload swaps it.
     pub(crate) plan: ArcSwap<Plan>,
     pub(crate) engine: Engine,
-    pub(crate) observer: Observer,
+    pub(crate) observer: Arc<Observer>,
     /// Where finished requests are told.
     pub(crate) events: Events,
+    pub(crate) tracer: Tracer,
 }
 
 impl Front {
@@ -84,6 +86,7 @@ impl Front {
             true => None,
             false => plan.routes.find(&head.method, head.uri.path()),
         };
+        let mut serving = self.tracer.request(&mut head, route.map(|route| &**route));
         let assigned = route.map(|route| Assigned::new(route, &head));
         let preflight = plan.cors.preflight(&plan.routes, &head);
         let is_status = plan.is_status(&head);
@@ -107,7 +110,8 @@ impl Front {
         } else if is_protected {
             plan.cors.expose(response.headers_mut());
         }
-        delivered(response, exchange)
+        serving.answered(&response);
+        delivered(response, exchange, serving)
     }
 
     /// Listens to the request if it is observed, and remembers it if anybody wants to know its end.
@@ -177,16 +181,20 @@ impl Plan {
 fn delivered(
     response: Response<ResponseBody<Reply>>,
     exchange: Option<Exchange>,
+    serving: Serving,
 ) -> Response<Told> {
-    match exchange {
-        None => response.map(Watched::unwatched),
-        Some(exchange) => {
-            let outcome = response.extensions().get::<Outcome>().copied();
-            let answered = Answered { status: response.status(), outcome };
-            let end = Box::new(move |delivered| exchange.end(answered, delivered));
-            response.map(|body| Watched::new(body, end))
-        }
+    if exchange.is_none() && !serving.is_on() {
+        return response.map(Watched::unwatched);
     }
+    let outcome = response.extensions().get::<Outcome>().copied();
+    let answered = Answered { status: response.status(), outcome };
+    let end = Box::new(move |delivered| {
+        serving.end();
+        if let Some(exchange) = exchange {
+            exchange.end(answered, delivered);
+        }
+    });
+    response.map(|body| Watched::new(body, end))
 }
 
 /// The policy document. Clients may keep it as long as a configuration usually holds.

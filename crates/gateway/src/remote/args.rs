@@ -8,6 +8,8 @@ use clap::{Args, Subcommand, ValueEnum};
 pub(crate) enum RemoteCommand {
     /// Show a running gateway on one screen
     Status(StatusArgs),
+    /// Show what observe mode has seen, on all gateways of the store
+    Observed(ObservedArgs),
     /// Ask whether a gateway lives or is ready: for probes of containers
     Health(HealthArgs),
     /// Have a gateway read its configuration again
@@ -47,6 +49,24 @@ pub(crate) struct StatusArgs {
     /// Show it again every two seconds
     #[arg(long)]
     pub(crate) watch: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ObservedArgs {
+    #[command(flatten)]
+    pub(crate) target: Target,
+    /// Since so long ago: 90s, 5m, 12h, 7d
+    #[arg(long, value_name = "SPAN", default_value = "24h")]
+    pub(crate) last: String,
+    /// Only this route, by its name
+    #[arg(long)]
+    pub(crate) route: Option<String>,
+    /// One line for each caller instead of each route
+    #[arg(long)]
+    pub(crate) callers: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]

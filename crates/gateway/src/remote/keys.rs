@@ -9,7 +9,7 @@ use super::args::{
 };
 use super::client::Reply;
 use super::table::{pairs, table};
-use super::text::{plain, word};
+use super::text::{escaped, plain, word};
 use super::{Client, shown};
 use crate::exit::{self, Exit};
 
@@ -147,17 +147,6 @@ fn read(path: &Path) -> Result<String, Exit> {
         let message = format!("cannot read {}", path.display());
         Exit::chain(exit::USAGE, &message, Some(&error))
     })
-}
-
-/// A value of a query: whatever is not plainly harmless is a code.
-fn escaped(text: &str) -> String {
-    let letter = |byte: u8| match byte {
-        b'0'..=b'9' | b'A'..=b'Z' | b'a'..=b'z' | b'-' | b'.' | b'_' | b'~' => {
-            char::from(byte).to_string()
-        }
-        byte => format!("%{byte:02X}"),
-    };
-    text.bytes().map(letter).collect()
 }
 
 #[cfg(test)]

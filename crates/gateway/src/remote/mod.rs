@@ -6,6 +6,7 @@ mod client;
 mod control;
 mod health;
 mod keys;
+mod observed;
 mod status;
 mod table;
 #[cfg(test)]
@@ -29,6 +30,7 @@ pub(crate) fn run(command: RemoteCommand) -> Result<(), Exit> {
 async fn answer(command: RemoteCommand) -> Result<(), Exit> {
     match command {
         RemoteCommand::Status(args) => status::run(&args).await,
+        RemoteCommand::Observed(args) => crate::print(&observed::ask(&args).await?),
         RemoteCommand::Health(args) => crate::print(&health::ask(&args).await?),
         RemoteCommand::Reload(args) => crate::print(&control::reload(&args).await?),
         RemoteCommand::Drain(args) => crate::print(&control::drain(&args).await?),

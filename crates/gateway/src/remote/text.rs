@@ -25,6 +25,17 @@ pub(super) fn word(value: &Value) -> String {
     }
 }
 
+/// A value of a query: whatever is not plainly harmless is a code.
+pub(super) fn escaped(text: &str) -> String {
+    let letter = |byte: u8| match byte {
+        b'0'..=b'9' | b'A'..=b'Z' | b'a'..=b'z' | b'-' | b'.' | b'_' | b'~' => {
+            char::from(byte).to_string()
+        }
+        byte => format!("%{byte:02X}"),
+    };
+    text.bytes().map(letter).collect()
+}
+
 /// A span of whole seconds, in its two largest units.
 pub(super) fn span(seconds: u64) -> String {
     const UNITS: [(u64, &str); 4] = [(86_400, "d"), (3_600, "h"), (60, "min"), (1, "s")];

@@ -146,28 +146,12 @@ const fn word(level: Level) -> &'static str {
 
 #[cfg(test)]
 mod tests {
-    use std::io;
-    use std::sync::{Arc, Mutex};
-
     use serde_json::Value;
     use tracing_subscriber::layer::SubscriberExt as _;
 
     use super::super::fields::{MAX_TEXT, PREFIX};
+    use super::super::paper::Paper;
     use super::*;
-
-    #[derive(Clone, Default)]
-    struct Paper(Arc<Mutex<Vec<u8>>>);
-
-    impl Write for Paper {
-        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            self.0.lock().unwrap().extend_from_slice(bytes);
-            Ok(bytes.len())
-        }
-
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
-        }
-    }
 
     fn read(line: &str) -> Value {
         serde_json::from_str(line).expect("a JSON document")
@@ -178,8 +162,7 @@ mod tests {
         let out = paper.clone();
         let layer = JsonLines::new("node-1", move || out.clone());
         tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), say);
-        let bytes = paper.0.lock().unwrap().clone();
-        String::from_utf8(bytes).unwrap()
+        String::from_utf8(paper.bytes()).unwrap()
     }
 
     #[test]

@@ -72,10 +72,12 @@ pub(super) const METRICS: &[Metric] = &[
     counted("oncekey_upstream_failures_total", "requests that got no answer from the upstream"),
     counted("oncekey_requests_refused_total", "clients that were stopped for what they sent"),
     counted("oncekey_duplicates_observed_total", "requests that ran twice in observe mode"),
+    alone("oncekey_observed_not_kept_total", "failed writes of what was observed"),
     counted("oncekey_probes_total", "questions about lost answers"),
     level("oncekey_completer_waiting", Unit::Count, "abandoned requests, as the last look found"),
     counted("oncekey_completer_attempts_total", "abandoned requests that were looked after"),
     counted("oncekey_completer_not_kept_total", "requests that were refused, being not kept"),
+    counted("oncekey_spans_lost_total", "spans that did not reach the collector of traces"),
     level("oncekey_build_info", Unit::Count, "always 1: which program this is"),
 ];
 

@@ -145,24 +145,11 @@ fn write_out(out: &mut impl Write, mut text: &[u8]) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use super::super::paper::Paper;
     use super::*;
-
-    #[derive(Clone, Default)]
-    struct Paper(Arc<Mutex<Vec<u8>>>);
 
     /// Takes nothing until somebody lets it.
     struct Stuck(Arc<Mutex<()>>, Paper);
-
-    impl Write for Paper {
-        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            self.0.lock().unwrap().extend_from_slice(bytes);
-            Ok(bytes.len())
-        }
-
-        fn flush(&mut self) -> io::Result<()> {
-            Ok(())
-        }
-    }
 
     impl Write for Stuck {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
@@ -187,7 +174,7 @@ mod tests {
             expected.extend_from_slice(line.as_bytes());
         }
         drop(flush);
-        assert!(*paper.0.lock().unwrap() == expected);
+        assert!(paper.bytes() == expected);
     }
 
     #[test]
@@ -204,6 +191,6 @@ mod tests {
         assert!(sink.0.lines().lost > 0);
         drop(closed);
         drop(flush);
-        assert!(paper.0.lock().unwrap().len() > MOST / 2);
+        assert!(paper.bytes().len() > MOST / 2);
     }
 }

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::process::Command;
+use std::time::Duration;
 
 use rustix::process::Signal;
 
@@ -68,4 +69,55 @@ async fn a_broken_file_changes_nothing_and_says_why() {
     home.configure(&new.url(), ROUTES);
     gateway.tell(Signal::HUP);
     crate::common::until("the new upstream", async || who().await.text() == "new").await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_reload_says_what_changed_in_routes_too() {
+    let upstream = Stub::start(|_| Reply::ok("")).await;
+    let home = Home::on_sqlite();
+    home.configure(&upstream.url(), ROUTES);
+    let gateway = home.run();
+    let said = || String::from_utf8(reload(&gateway).stdout).unwrap();
+    assert_eq!(said(), "nothing changed\n");
+    home.configure(&upstream.url(), &format!("{ROUTES}ttl = \"7h\"\n"));
+    let changed = said();
+    assert!(changed.contains("ttl: \"1d\" → \"7h\""), "{changed}");
+    gateway.says("ttl: ").await;
+}
+
+/// Somebody puts it right without touching the file that names it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_file_that_only_a_refused_configuration_names_is_watched() {
+    let (old, new) =
+        (Stub::start(|_| Reply::ok("old")).await, Stub::start(|_| Reply::ok("new")).await);
+    let home = Home::on_sqlite();
+    home.configure(&old.url(), ROUTES);
+    let config = home.config();
+    let gateway = home.run_with(&["-c", config.to_str().unwrap(), "--watch"]);
+    let who = async || Client::open(gateway.address).await.ask(&ask("GET", "/")).await;
+    home.configure("http://${file:place}", ROUTES);
+    gateway.says("the old configuration stays in force").await;
+    assert_eq!(who().await.text(), "old");
+    fs::write(home.path().join("place"), new.address.to_string()).unwrap();
+    crate::common::until("the new upstream", async || who().await.text() == "new").await;
+}
+
+/// As with a network file system that is away: reading never ends.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_file_that_cannot_be_read_to_its_end_delays_no_signal() {
+    let upstream = Stub::start(|_| Reply::ok("")).await;
+    let home = Home::on_sqlite();
+    home.configure(&upstream.url(), ROUTES);
+    let mut gateway = home.run();
+    let made = Command::new("mkfifo").arg(home.path().join("place")).status().unwrap();
+    assert!(made.success());
+    home.configure("http://${file:place}", ROUTES);
+    gateway.tell(Signal::HUP);
+    // It still serves, and somebody else's reload waits for the first.
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    assert_eq!(Client::open(gateway.address).await.ask(&ask("GET", "/")).await.status, 200);
+    assert!(!gateway.log().contains("the old configuration stays in force"), "it is being read");
+    gateway.tell(Signal::TERM);
+    let ended = tokio::time::timeout(Duration::from_secs(20), gateway.ended()).await;
+    assert!(ended.expect("it ends soon").success());
 }

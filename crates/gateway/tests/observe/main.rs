@@ -5,6 +5,7 @@
 #[path = "../common/mod.rs"]
 mod common;
 mod counted;
+mod kept;
 mod unchanged;
 
 /// Every request that can have a key is watched.

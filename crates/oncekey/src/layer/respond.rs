@@ -12,6 +12,7 @@ use super::headers::{self, Mark, Status, mark};
 use super::outcome::Outcome;
 use super::replay::{Restored, restore};
 use super::status::accepted;
+use super::trace::OriginalTrace;
 use super::undelivered::Undelivered;
 use super::visit::{End, Turned, Visit};
 use super::work::Ended;
@@ -134,7 +135,8 @@ impl Visit {
             return (Outcome::of_refusal(&refused), Ok(self.refuse(key, &refused)));
         };
         if let Some(trace) = traceparent {
-            self.span.record("idempotency.original_traceparent", trace);
+            self.span.record("idempotency.original_traceparent", &*trace);
+            response.extensions_mut().insert(OriginalTrace::new(trace));
         }
         let status = Status::replayed(outcome, replayed.age, replayed.ttl);
         mark(response.headers_mut(), &self.mark(Some(key), Some(&replayed.original)), status);

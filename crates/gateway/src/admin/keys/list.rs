@@ -1,7 +1,6 @@
 //! Records, a page at a time.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::extract::State;
 use http::Uri;
@@ -13,9 +12,10 @@ use serde_json::{Value, json};
 
 use super::super::page::{self, Answer};
 use super::super::problem::Problem;
+use super::super::span::span;
 use super::super::state::Admin;
 use super::{from_hex, to_hex, view};
-use crate::completer::KEPT_ROUTE;
+use crate::shelf::is_ours;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -32,7 +32,8 @@ struct ListQuery {
 /// The longest text of a filter: longer than any scope that a store takes.
 const MAX_TEXT: usize = 4 * 1024;
 /// How often a store is asked to fill a page from which something is left out. There is at most one kept
-/// request for each record, so two are enough as a rule; a page may be short nevertheless.
+/// request for each record, and what was observed is rare among them, so two are enough as a rule; a
+/// page may be short nevertheless.
 const ROUNDS: usize = 8;
 
 pub(in super::super) async fn list(State(admin): State<Arc<Admin>>, uri: Uri) -> Answer {
@@ -60,7 +61,7 @@ pub(in super::super) async fn list(State(admin): State<Arc<Admin>>, uri: Uri) ->
     answer(&found, limit, None)
 }
 
-/// A page of records, without kept requests unless their route is asked for.
+/// A page of records, without the gateway's own unless their route is asked for.
 async fn listed(
     admin: &Admin,
     filter: &Filter,
@@ -81,9 +82,9 @@ async fn listed(
     Ok((found, page.after))
 }
 
-/// Kept requests are no keys of clients.
+/// What the gateway keeps for itself are no keys of clients.
 fn is_shown(summary: &Summary) -> bool {
-    summary.origin.route.as_bytes() != KEPT_ROUTE.as_bytes()
+    !is_ours(summary.origin.route.as_bytes())
 }
 
 fn answer(found: &[Summary], limit: usize, next: Option<&str>) -> Answer {
@@ -138,31 +139,4 @@ impl ListQuery {
 fn state(label: &str) -> Result<StateKind, Problem> {
     let found = StateKind::ALL.into_iter().find(|kind| kind.label() == label);
     found.ok_or_else(|| Problem::invalid("a state is running, done, unknown or parked"))
-}
-
-/// A span such as `90s`, `5m`, `12h` or `7d`.
-fn span(text: &str) -> Result<Duration, Problem> {
-    let units = [("s", 1), ("m", 60), ("h", 60 * 60), ("d", 24 * 60 * 60)];
-    let found = units.into_iter().find_map(|(unit, seconds)| {
-        let number = text.strip_suffix(unit)?;
-        let digits = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
-        digits.then(|| number.parse::<u64>().ok()?.checked_mul(seconds)).flatten()
-    });
-    let wrong = || Problem::invalid("a span of time is a number with s, m, h or d: 90s, 5m, 12h");
-    found.map(Duration::from_secs).ok_or_else(wrong)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn spans_have_a_unit_and_an_end() {
-        assert_eq!(span("90s").unwrap().as_secs(), 90);
-        assert_eq!(span("5m").unwrap().as_secs(), 300);
-        assert_eq!(span("7d").unwrap().as_secs(), 604_800);
-        for wrong in ["", "5", "m", "-5m", "+5m", "5 m", "1e3s", "5m5s", "99999999999999999999d"] {
-            assert!(span(wrong).is_err(), "{wrong}");
-        }
-    }
 }

@@ -16,7 +16,7 @@ use super::super::page::{self, Answer};
 use super::super::problem::{Code, Problem};
 use super::super::state::Admin;
 use super::{RecordId, view};
-use crate::completer::KEPT_ROUTE;
+use crate::shelf::KEPT_ROUTE;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -8,12 +8,12 @@ use oncekey::core::policy::{InFlight, PolicyError, StoreDown};
 use oncekey::core::store::MAX_BODY;
 use oncekey::layer::KeySource;
 
-use crate::completer::KEPT_ROUTE;
 use crate::config::flat::{Flat, Origin};
 use crate::config::problem::ConfigProblem;
 use crate::config::routes::{read_keep, read_route};
 use crate::config::{Config, Values};
 use crate::route::{Completer, Methods, RolloutBy, RouteMode, RouteSpec, ScopePart, Tree};
+use crate::shelf::is_ours;
 
 /// A route with the values that it was made of.
 struct Seen<'c> {
@@ -273,8 +273,9 @@ fn same_names(seen: &[Seen<'_>]) -> Vec<ConfigProblem> {
     let mut known: BTreeMap<&str, &Seen<'_>> = BTreeMap::new();
     let mut problems = Vec::new();
     for route in seen {
-        if &*route.spec.name == KEPT_ROUTE {
-            let message = format!("`{KEPT_ROUTE}` is the name of kept requests: choose another");
+        if is_ours(route.spec.name.as_bytes()) {
+            let name = &route.spec.name;
+            let message = format!("`{name}` is the name of records of the gateway: choose another");
             problems.push(route.contradiction(&["name"], message));
         }
         let Some(other) = known.insert(&route.spec.name, route) else { continue };

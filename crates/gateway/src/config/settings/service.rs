@@ -122,14 +122,35 @@ pub(super) static WELL_KNOWN: [Setting; 1] = [Setting {
     about: "Answers `GET /.well-known/idempotency` with routes, modes and retention.",
 }];
 
-pub(super) static TELEMETRY: [Setting; 2] = [
+pub(super) static TELEMETRY: [Setting; 3] = [
     Setting {
         name: "otlp",
         kind: Kind::Text(&URL),
-        unset: Unset::Nothing { example: "\"http://otel:4317\"" },
-        about: "Where traces are sent.",
+        unset: Unset::Nothing { example: "\"http://otel:4318\"" },
+        about: "The collector that traces are sent to, by OTLP over HTTP. Needs a program that was \
+                built with the feature `otlp`. [What is in them](metrics.md#traces).",
     },
     table("log", &LOG, "The log, on standard error."),
+    table("observed", &OBSERVED, "The numbers of observe mode in the store."),
+];
+
+static OBSERVED: [Setting; 2] = [
+    Setting {
+        name: "every",
+        kind: Kind::Time { least: Duration::from_secs(1), most: Duration::from_secs(3_600) },
+        unset: Unset::Is("\"5m\""),
+        about: "How often each gateway writes what it has observed to the store. The same for all \
+                gateways on one store: what was written with another is not shown.",
+    },
+    Setting {
+        name: "ttl",
+        kind: Kind::Time {
+            least: Duration::from_secs(3_600),
+            most: Duration::from_secs(90 * 86_400),
+        },
+        unset: Unset::Is("\"7d\""),
+        about: "How long it is kept.",
+    },
 ];
 
 static LOG: [Setting; 3] = [
