@@ -63,12 +63,19 @@ impl MemoryStore {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Judges `act` and, if it may be, lets `change` make the change.
-    fn write(&self, lease: &Lease, act: Act, change: impl FnOnce(&mut Table, Timestamp)) -> Write {
+    /// Judges `act` and, if it may be, lets `change` make the change. The record is looked for once.
+    fn write(&self, lease: &Lease, act: Act, change: impl FnOnce(&mut Record, Timestamp)) -> Write {
         let mut table = self.table();
         let now = self.clock.now();
-        match judge(table.get(&lease.id).map(Standing::from), lease, act) {
-            Judgement::Apply => change(&mut table, now),
+        let Table { records, due: dates, .. } = &mut *table;
+        let mut found = records.get_mut(&lease.id);
+        match judge(found.as_deref().map(|record| Standing::from(&**record)), lease, act) {
+            Judgement::Apply => {
+                if let Some(record) = &mut found {
+                    change(record, now);
+                    dates.extend(due(record).map(|moment| (moment, lease.id)));
+                }
+            }
             Judgement::Already => {}
             Judgement::Fenced => return Write::Fenced,
         }
@@ -118,10 +125,8 @@ impl Store for MemoryStore {
     }
 
     async fn send(&self, lease: &Lease) -> Result<Write, StoreError> {
-        Ok(self.write(lease, Act::Send, |table, _| {
-            if let Some(Record { state: State::Running { sent, .. }, .. }) =
-                table.get_mut(&lease.id)
-            {
+        Ok(self.write(lease, Act::Send, |record, _| {
+            if let State::Running { sent, .. } = &mut record.state {
                 *sent = Sent::Yes;
             }
         }))
@@ -130,26 +135,33 @@ impl Store for MemoryStore {
     async fn complete(&self, lease: &Lease, completion: &Completion) -> Result<Write, StoreError> {
         completion.check()?;
         let outcome = completion.answer.outcome();
-        let write = self.write(lease, Act::Complete(outcome), |table, now| {
+        let write = self.write(lease, Act::Complete(outcome), |record, now| {
             let Times { at, expires, forget } = completion.times(lease.fence, now);
             let answer = completion.answer.clone();
-            table.put(lease.id, State::Done { at, expires, forget, outcome, answer });
+            record.state = State::Done { at, expires, forget, outcome, answer };
         });
         self.hub.finished(&[lease.id]);
         Ok(write)
     }
 
     async fn release(&self, lease: &Lease) -> Result<Write, StoreError> {
-        let write = self.write(lease, Act::Release, |table, _| {
-            table.records.remove(&lease.id);
-        });
+        let mut table = self.table();
+        let write = match judge(table.get(&lease.id).map(Standing::from), lease, Act::Release) {
+            Judgement::Apply => {
+                table.records.remove(&lease.id);
+                Write::Applied
+            }
+            Judgement::Already => Write::Applied,
+            Judgement::Fenced => Write::Fenced,
+        };
+        drop(table);
         self.hub.finished(&[lease.id]);
         Ok(write)
     }
 
     async fn unknown(&self, lease: &Lease) -> Result<Write, StoreError> {
-        let write = self.write(lease, Act::Unknown, |table, now| {
-            table.put(lease.id, State::Unknown { since: now });
+        let write = self.write(lease, Act::Unknown, |record, now| {
+            record.state = State::Unknown { since: now };
         });
         self.hub.finished(&[lease.id]);
         Ok(write)
@@ -300,7 +312,6 @@ impl Table {
         self.highest = Some(fence);
         let lease =
             Lease { id: claim.id, fence, owner: claim.owner, until: now.after(claim.lease) };
-        self.unschedule(claim.id);
         let record = Record {
             id: claim.id,
             fence,
@@ -312,7 +323,10 @@ impl Table {
             places: claim.places.clone(),
             state: State::Running { until: lease.until, sent: claim.sent.or(earlier) },
         };
-        self.records.insert(claim.id, Box::new(record));
+        let replaced = self.records.insert(claim.id, Box::new(record));
+        if let Some(moment) = replaced.as_deref().and_then(due) {
+            self.due.remove(&(moment, claim.id));
+        }
         lease
     }
 
@@ -331,15 +345,6 @@ impl Table {
             *until = end;
         }
         Lease { until: end, ..lease }
-    }
-
-    fn put(&mut self, id: KeyId, state: State) {
-        if let Some(record) = self.get_mut(&id) {
-            record.state = state;
-            if let Some(moment) = due(record) {
-                self.due.insert((moment, id));
-            }
-        }
     }
 
     /// Takes the answer of an expired record away and leaves the fact that it ran.

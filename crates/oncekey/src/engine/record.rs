@@ -1,5 +1,6 @@
 //! Gets the end of an attempt into the store, whatever the store does meanwhile.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -37,20 +38,21 @@ const BACKGROUND: Duration = Duration::from_secs(15 * 60);
 
 impl Shared {
     /// Records how an attempt ended, and says what the owner should be told. `kept` is its answer as
-    /// [`kept_form`](Self::kept_form) made it, if it is to be kept.
+    /// [`kept_form`](Self::kept_form) made it, if it is to be kept; `now` is the time, by uptime.
     pub(super) async fn record(
         &self,
         grip: &Grip,
         policy: &Policy,
         (verdict, ending): (Verdict, Ending),
         kept: Option<&Saved>,
+        now: Duration,
     ) -> Progress {
         let stored = kept.map(|kept| self.vault.seal_answer(&grip.lease, kept));
         let end = End::of(policy, verdict, ending, stored);
         let entry = Entry { lease: grip.lease, end };
-        match self.write(entry, self.patience, LONGEST_PAUSE).await {
+        match self.write(entry, (self.patience, LONGEST_PAUSE), now).await {
             Progress::Final(recorded) => Progress::Final(recorded),
-            Progress::Pending(entry) => self.journal(entry).await,
+            Progress::Pending(entry) => Box::pin(self.journal(entry)).await,
         }
     }
 
@@ -64,7 +66,8 @@ impl Shared {
     }
 
     async fn keep_trying(&self, entry: Entry) {
-        match self.write(entry, BACKGROUND, BACKGROUND_PAUSE).await {
+        let now = self.uptime.elapsed();
+        match self.write(entry, (BACKGROUND, BACKGROUND_PAUSE), now).await {
             Progress::Final(_) => {}
             Progress::Pending(entry) => {
                 tracing::error!(fence = %entry.lease.fence, "the end of an attempt is lost");
@@ -87,14 +90,27 @@ impl Shared {
         fits.then_some(kept)
     }
 
-    /// Tries to write an end for as long as `patience`.
-    async fn write(&self, mut entry: Entry, patience: Duration, longest: Duration) -> Progress {
-        let began = self.uptime.elapsed();
+    /// Tries to write an end for as long as `patience` from `began` on.
+    async fn write(
+        &self,
+        mut entry: Entry,
+        (patience, longest): (Duration, Duration),
+        began: Duration,
+    ) -> Progress {
+        let mut asked = began;
         let mut pause = FIRST_PAUSE;
         let mut in_doubt = false;
         loop {
             // A try that is given up may still take effect, and the next one then finds that out.
-            let tried = within(patience, entry.write(&*self.store)).await;
+            let tried = match &entry.end {
+                End::Complete(completion) => {
+                    let written = pin!(self.store.completed(&entry.lease, completion, asked));
+                    within(patience, written).await.map(|written| written.result)
+                }
+                End::Release | End::Unknown => {
+                    within(patience, Box::pin(entry.write(&*self.store)).as_mut()).await
+                }
+            };
             let error = match tried.unwrap_or_else(|| Err(too_slow())) {
                 Ok(Write::Applied) => {
                     self.health.answered();
@@ -107,7 +123,7 @@ impl Shared {
                     return Progress::Final(Recorded::Released);
                 }
                 // The record is put back soon, and then the end can be written.
-                Ok(Write::Fenced) if self.word().await == Word::Doubtful => forgotten(),
+                Ok(Write::Fenced) if Box::pin(self.word()).await == Word::Doubtful => forgotten(),
                 Ok(Write::Fenced) => {
                     tracing::warn!(fence = %entry.lease.fence, "a late end was refused");
                     self.note_end(&entry, Write::Fenced);
@@ -139,8 +155,9 @@ impl Shared {
             if self.uptime.elapsed().saturating_sub(began) >= patience {
                 return Progress::Pending(entry);
             }
-            tokio::time::sleep(pause).await;
+            Box::pin(tokio::time::sleep(pause)).await;
             pause = (pause * 2).min(longest);
+            asked = self.uptime.elapsed();
         }
     }
 

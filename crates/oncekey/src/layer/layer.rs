@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::{Arc, Once};
 
 use http::request::Parts;
-use http::{Extensions, HeaderName, Uri};
+use http::{Extensions, HeaderName, Request, Uri};
 use oncekey_core::policy::InFlight;
 use tower_layer::Layer;
 
@@ -213,6 +213,23 @@ impl LayerBuilder {
 }
 
 impl Config {
+    /// Whether a request surely passes through, as most do. If not, [`admit`](Self::admit) decides.
+    pub(super) fn passes<B>(&self, request: &Request<B>) -> bool {
+        let method = request.method();
+        match &self.rules {
+            _ if method.is_safe() => self.status.is_none(),
+            Rules::Choose(_) => false,
+            Rules::One(rule) => {
+                let passes = rule.passes(method, request.headers());
+                if passes {
+                    rule.meters().keyless();
+                    rule.meters().request(method, Outcome::Bypassed);
+                }
+                passes
+            }
+        }
+    }
+
     /// What to do with a request. Nothing here allocates: most requests pass.
     pub(super) fn admit(&self, parts: &Parts) -> Admission {
         if parts.method.is_safe() {

@@ -14,6 +14,7 @@ use super::future::ResponseFuture;
 use super::layer::{Admission, Config};
 use super::status;
 use super::visit::Visit;
+use super::work::{Brought, Work};
 
 /// A service that is safe to retry. Made by [`IdempotencyLayer`](super::IdempotencyLayer).
 ///
@@ -49,6 +50,10 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
+        // Without taking the request apart, which costs as much as the look at it.
+        if self.config.passes(&request) {
+            return ResponseFuture::pass(self.inner.call(request));
+        }
         let (parts, body) = request.into_parts();
         match self.config.admit(&parts) {
             Admission::Pass => {
@@ -62,8 +67,11 @@ where
                 // The one that said it is ready goes into the story; a clone may not be.
                 let clone = self.inner.clone();
                 let ready = mem::replace(&mut self.inner, clone);
+                let limits = rule.shared_policy().limits;
                 let visit = Visit::new(Arc::clone(&self.config), rule, &parts);
-                ResponseFuture::keyed(visit.tell(ready, parts, body))
+                // In a box, because it is handed down through half a dozen futures.
+                let work = Box::new(Work { service: ready, parts, body: Brought::Unread(body), limits });
+                ResponseFuture::keyed(visit.tell(work))
             }
         }
     }
