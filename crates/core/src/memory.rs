@@ -4,7 +4,8 @@
 //! with. It keeps every promise of [`Store`] except durability: what it holds ends with the
 //! process. Good for tests and demonstrations, not for money.
 
-use std::collections::{BTreeSet, HashMap};
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -36,9 +37,10 @@ pub struct MemoryStore {
 struct Table {
     /// In boxes, so that a growing map moves pointers and not records.
     records: HashMap<KeyId, Box<Record>>,
-    /// When something is to be done about a finished record, so that a purge looks at nothing
-    /// else.
-    due: BTreeSet<(Timestamp, KeyId)>,
+    /// When something is to be done about a finished record, soonest first, so that a purge looks at
+    /// nothing else. What has become of the record meanwhile is looked at then: a date that is out of
+    /// date costs less than an order in which it could be found.
+    due: BinaryHeap<Reverse<(Timestamp, KeyId)>>,
     /// The highest fence ever granted, for any key: it outlives the records.
     highest: Option<Fence>,
 }
@@ -73,7 +75,7 @@ impl MemoryStore {
             Judgement::Apply => {
                 if let Some(record) = &mut found {
                     change(record, now);
-                    dates.extend(due(record).map(|moment| (moment, lease.id)));
+                    dates.extend(due(record).map(|moment| Reverse((moment, lease.id))));
                 }
             }
             Judgement::Already => {}
@@ -178,10 +180,13 @@ impl Store for MemoryStore {
         let now = self.clock.now();
         let mut purged = Purged::default();
         while purged.total() < limit
-            && let Some(&(moment, id)) = table.due.first()
+            && let Some(&Reverse((moment, id))) = table.due.peek()
             && moment <= now
         {
-            table.due.remove(&(moment, id));
+            table.due.pop();
+            if table.get(&id).and_then(due) != Some(moment) {
+                continue;
+            }
             if table.get(&id).is_some_and(|record| is_forgotten(record, now)) {
                 table.records.remove(&id);
                 purged.forgotten += 1;
@@ -240,7 +245,6 @@ impl Erase for MemoryStore {
         let now = self.clock.now();
         match table.get_mut(id) {
             Some(record) if is_forgotten(record, now) => {
-                table.unschedule(*id);
                 table.records.remove(id);
                 Ok(Erased::Absent)
             }
@@ -323,20 +327,14 @@ impl Table {
             places: claim.places.clone(),
             state: State::Running { until: lease.until, sent: claim.sent.or(earlier) },
         };
-        let replaced = self.records.insert(claim.id, Box::new(record));
-        if let Some(moment) = replaced.as_deref().and_then(due) {
-            self.due.remove(&(moment, claim.id));
-        }
+        self.records.insert(claim.id, Box::new(record));
         lease
     }
 
     /// Writes a record as it is over whatever stands there.
     fn replace(&mut self, record: Record) {
         self.highest = self.highest.max(Some(record.fence));
-        self.unschedule(record.id);
-        if let Some(moment) = due(&record) {
-            self.due.insert((moment, record.id));
-        }
+        self.due.extend(due(&record).map(|moment| Reverse((moment, record.id))));
         self.records.insert(record.id, Box::new(record));
     }
 
@@ -354,15 +352,8 @@ impl Table {
             let status = answer.status();
             *answer = Answer::Tombstone(Tombstone { status, reason: NotKept::Expired });
         }
-        if let Some(moment) = due(record) {
-            self.due.insert((moment, id));
-        }
-    }
-
-    fn unschedule(&mut self, id: KeyId) {
-        if let Some(moment) = self.get(&id).and_then(due) {
-            self.due.remove(&(moment, id));
-        }
+        let next = due(record).map(|moment| Reverse((moment, id)));
+        self.due.extend(next);
     }
 }
 

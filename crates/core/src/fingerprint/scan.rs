@@ -198,8 +198,7 @@ pub(super) fn plain_prefix(text: &[u8]) -> usize {
         // The top bit of the first byte that is less than `bound` is set, and none before it.
         let less = |word: u64, bound: u64| word.wrapping_sub(ONES * bound) & !word & TOPS;
         let equal = |byte: u8| less(word ^ (ONES * u64::from(byte)), 1);
-        let others =
-            word & TOPS | less(word, 0x20) | equal(b'"') | equal(b'\\') | equal(0x7f);
+        let others = word & TOPS | less(word, 0x20) | equal(b'"') | equal(b'\\') | equal(0x7f);
         if others != 0 {
             // Bytes are counted from the lowest, whatever the machine prefers.
             return at + (others.trailing_zeros() / 8) as usize;

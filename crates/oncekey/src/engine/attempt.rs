@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use oncekey_core::{
-    ErrorKind, Fence, Grant, Key, KeyId, Lease, Renewal, Scope, Sent, Store as _, Write, derived_key,
+    ErrorKind, Fence, Grant, Key, KeyId, Lease, Renewal, Scope, Sent, Store as _, Write,
+    derived_key,
 };
 use tokio::sync::Notify;
 

@@ -256,8 +256,7 @@ impl Builder {
             Heartbeat::Task => self.spawner.spawn(Box::pin(beat.run())),
         }
         if let Some(backlog) = &backlog {
-            self.spawner
-                .spawn(Box::pin(Arc::clone(backlog).run(store.clone(), sentry.clone())));
+            self.spawner.spawn(Box::pin(Arc::clone(backlog).run(store.clone(), sentry.clone())));
         }
         let waits = Waits::new(store.clone(), self.wake, Arc::clone(&self.spawner));
         let spawner = Arc::clone(&self.spawner);

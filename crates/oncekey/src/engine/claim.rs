@@ -39,6 +39,9 @@ enum Asked {
     Refused(Refused),
 }
 
+/// A ticket from the sentry, if there is one; or why nothing is granted, and when to come back.
+type Passed = Result<Option<Ticket>, (Unavailable, Duration)>;
+
 /// Why a wait for another process is over.
 enum Rested {
     /// Something may have changed: the store is asked again.
@@ -132,9 +135,8 @@ impl Shared {
                     () = tokio::time::sleep(lapse) => Rested::AskAgain,
                 }
             });
-            match rested.await {
-                Rested::AskAgain => {}
-                Rested::Enough => return Win::Refused(busy),
+            if let Rested::Enough = rested.await {
+                return Win::Refused(busy);
             }
         }
     }
@@ -176,10 +178,7 @@ impl Shared {
                 return self.down(claim, taken, rest);
             }
             claim.grace = self.suspicion.grace(call.policy.grace, asked);
-            let (passed, begins) = match &self.sentry {
-                None => (Ok(None), asked),
-                Some(sentry) => (Box::pin(pass(sentry, asked)).await, self.uptime.elapsed()),
-            };
+            let (passed, begins) = self.pass(asked).await;
             let ticket = match passed {
                 Ok(ticket) => ticket,
                 Err((why, rest)) => {
@@ -191,9 +190,8 @@ impl Shared {
             match result {
                 Ok(claimed) => {
                     self.health.answered();
-                    let lease = Some(claim.lease);
                     let store = store_time(&claimed, claim.lease);
-                    self.suspicion.look(store, asked, answered, lease);
+                    self.suspicion.look(store, asked, answered, Some(claim.lease));
                     if let (Claimed::Won { .. }, Some(rest)) = (&claimed, self.is_void(ticket)) {
                         self.give_back_later(claim, Taken::Maybe);
                         let why = Unavailable::Regressed;
@@ -238,6 +236,15 @@ impl Shared {
         self.give_back_later(claim, taken);
         let retry_after = rest.clamp(SOONEST, LATEST);
         Asked::Refused(Refused::Unavailable { why: Unavailable::Store, retry_after })
+    }
+
+    /// As [`pass`], and when that was known. Without a ring there is nothing to know.
+    async fn pass(&self, now: Duration) -> (Passed, Duration) {
+        match &self.sentry {
+            None => (Ok(None), now),
+            // In a box, because few nodes have one.
+            Some(sentry) => (Box::pin(pass(sentry, now)).await, self.uptime.elapsed()),
+        }
     }
 
     /// When to come back if what was won with `ticket` is void, because the store was found to have
@@ -393,10 +400,7 @@ pub(super) fn origin_of(call: &Call) -> Origin {
 
 /// Whether the store is known to be what it was; if not, why nothing is granted and when to come
 /// back.
-async fn pass(
-    sentry: &Sentry,
-    now: Duration,
-) -> Result<Option<Ticket>, (Unavailable, Duration)> {
+async fn pass(sentry: &Sentry, now: Duration) -> Passed {
     match sentry.admit(now).await {
         Pass::Granted(ticket) => Ok(Some(ticket)),
         Pass::Unsure => Err((Unavailable::Store, SOONEST)),

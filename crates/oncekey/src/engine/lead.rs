@@ -23,8 +23,6 @@ use super::{Call, Finish, Shared};
 pub(super) struct Leader {
     pub(super) shared: Arc<Shared>,
     pub(super) call: Arc<Call>,
-    /// When the call came, by uptime.
-    pub(super) began: Duration,
     /// Who waits for the same answer. `None` for a call that met another request under its key.
     pub(super) flight: Option<Lead>,
     pub(super) tracked: Tracked,
@@ -38,22 +36,21 @@ struct Ended<T> {
 }
 
 impl Leader {
-    /// Leads to the end.
-    pub(super) async fn lead<T, W, F>(self, work: W) -> Reply<T>
+    /// Leads to the end. The call came at `began`, by uptime.
+    pub(super) async fn lead<T, W, F>(self, began: Duration, work: W) -> Reply<T>
     where
         T: Send + 'static,
         W: FnOnce(Attempt) -> F + Send + 'static,
         F: Future<Output = Finish<T>> + Send + 'static,
     {
-        let policy = Arc::clone(&self.call.policy);
-        match self.shared.win(&self.call, self.began, self.flight.as_ref()).await {
+        match self.shared.win(&self.call, began, self.flight.as_ref()).await {
             Win::Held(held) => self.run(held, work).await,
             Win::Replayed(replayed) => {
                 self.settle(|_| Settled::Answer(replayed.clone()));
                 Reply::Replayed(*replayed)
             }
             Win::Refused(Refused::Unavailable { why: Unavailable::Store, .. })
-                if policy.store_down == StoreDown::PassUnprotected =>
+                if self.call.policy.store_down == StoreDown::PassUnprotected =>
             {
                 self.run_unprotected(work).await
             }

@@ -60,11 +60,7 @@ struct Took {
 const LONGEST_CALL: Duration = Duration::from_secs(10);
 
 impl MeasuredStore {
-    pub(super) fn new(
-        inner: Arc<dyn Store>,
-        uptime: Arc<dyn Uptime>,
-        label: SharedString,
-    ) -> Self {
+    pub(super) fn new(inner: Arc<dyn Store>, uptime: Arc<dyn Uptime>, label: SharedString) -> Self {
         let took = |operation| Took::new(&label, operation);
         Self {
             claim: took("claim"),

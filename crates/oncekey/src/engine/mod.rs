@@ -216,8 +216,8 @@ impl Engine {
         let shared = Arc::clone(&self.0);
         let tracked = shared.gate.track();
         let route = Arc::clone(&call.route);
-        let leader = Leader { shared, call, began, flight, tracked };
-        let mut story = Box::pin(leader.lead(work));
+        let leader = Leader { shared, call, flight, tracked };
+        let mut story = Box::pin(leader.lead(began, work));
         match std::future::poll_fn(|context| Poll::Ready(story.as_mut().poll(context))).await {
             Poll::Ready(reply) => reply,
             // Nothing is awaited between the poll and here, so nobody can drop the story.

@@ -26,6 +26,24 @@ pub(super) enum Progress {
     Pending(Entry),
 }
 
+/// Who waits while an end is written.
+#[derive(Clone, Copy, Debug)]
+enum Effort {
+    /// The owner, for its answer.
+    Owner,
+    /// Nobody.
+    Background,
+}
+
+impl Effort {
+    const fn longest_pause(self) -> Duration {
+        match self {
+            Self::Owner => LONGEST_PAUSE,
+            Self::Background => BACKGROUND_PAUSE,
+        }
+    }
+}
+
 /// The pause after the first failure: a store that restarts its connection is back by then.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 /// While the owner waits for its answer.
@@ -50,7 +68,7 @@ impl Shared {
         let stored = kept.map(|kept| self.vault.seal_answer(&grip.lease, kept));
         let end = End::of(policy, verdict, ending, stored);
         let entry = Entry { lease: grip.lease, end };
-        match self.write(entry, (self.patience, LONGEST_PAUSE), now).await {
+        match self.write(entry, Effort::Owner, now).await {
             Progress::Final(recorded) => Progress::Final(recorded),
             Progress::Pending(entry) => Box::pin(self.journal(entry)).await,
         }
@@ -67,7 +85,7 @@ impl Shared {
 
     async fn keep_trying(&self, entry: Entry) {
         let now = self.uptime.elapsed();
-        match self.write(entry, (BACKGROUND, BACKGROUND_PAUSE), now).await {
+        match self.write(entry, Effort::Background, now).await {
             Progress::Final(_) => {}
             Progress::Pending(entry) => {
                 tracing::error!(fence = %entry.lease.fence, "the end of an attempt is lost");
@@ -90,13 +108,8 @@ impl Shared {
         fits.then_some(kept)
     }
 
-    /// Tries to write an end for as long as `patience` from `began` on.
-    async fn write(
-        &self,
-        mut entry: Entry,
-        (patience, longest): (Duration, Duration),
-        began: Duration,
-    ) -> Progress {
+    /// Tries to write an end for as long as the effort says, from `began` on.
+    async fn write(&self, mut entry: Entry, effort: Effort, began: Duration) -> Progress {
         let mut asked = began;
         let mut pause = FIRST_PAUSE;
         let mut in_doubt = false;
@@ -105,10 +118,11 @@ impl Shared {
             let tried = match &entry.end {
                 End::Complete(completion) => {
                     let written = pin!(self.store.completed(&entry.lease, completion, asked));
-                    within(patience, written).await.map(|written| written.result)
+                    within(self.patience_of(effort), written).await.map(|written| written.result)
                 }
                 End::Release | End::Unknown => {
-                    within(patience, Box::pin(entry.write(&*self.store)).as_mut()).await
+                    let written = Box::pin(entry.write(&*self.store));
+                    within(self.patience_of(effort), pin!(written)).await
                 }
             };
             let error = match tried.unwrap_or_else(|| Err(too_slow())) {
@@ -152,12 +166,19 @@ impl Shared {
                     return Progress::Final(Recorded::Unrecorded);
                 }
             }
-            if self.uptime.elapsed().saturating_sub(began) >= patience {
+            if self.uptime.elapsed().saturating_sub(began) >= self.patience_of(effort) {
                 return Progress::Pending(entry);
             }
             Box::pin(tokio::time::sleep(pause)).await;
-            pause = (pause * 2).min(longest);
+            pause = (pause * 2).min(effort.longest_pause());
             asked = self.uptime.elapsed();
+        }
+    }
+
+    fn patience_of(&self, effort: Effort) -> Duration {
+        match effort {
+            Effort::Owner => self.patience,
+            Effort::Background => BACKGROUND,
         }
     }
 

@@ -213,20 +213,22 @@ impl LayerBuilder {
 }
 
 impl Config {
-    /// Whether a request surely passes through, as most do. If not, [`admit`](Self::admit) decides.
-    pub(super) fn passes<B>(&self, request: &Request<B>) -> bool {
+    /// What to do with a request, if method and headers say so. If not, [`admit`](Self::admit) decides.
+    pub(super) fn admit_by_headers<B>(&self, request: &Request<B>) -> Option<Admission> {
         let method = request.method();
-        match &self.rules {
-            _ if method.is_safe() => self.status.is_none(),
-            Rules::Choose(_) => false,
-            Rules::One(rule) => {
-                let passes = rule.passes(method, request.headers());
-                if passes {
+        match (&self.rules, &self.status) {
+            (_, None) if method.is_safe() => Some(Admission::Pass),
+            (_, Some(_)) if method.is_safe() => None,
+            (Rules::Choose(_), _) => None,
+            (Rules::One(rule), _) => match rule.looks_into_headers(method, request.headers())? {
+                Presence::Absent => {
                     rule.meters().keyless();
                     rule.meters().request(method, Outcome::Bypassed);
+                    Some(Admission::Pass)
                 }
-                passes
-            }
+                Presence::Present => Some(Admission::Keyed(Arc::clone(rule))),
+                Presence::Perhaps => None,
+            },
         }
     }
 

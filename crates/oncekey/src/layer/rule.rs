@@ -220,13 +220,27 @@ impl Rule {
         self.weak
     }
 
-    /// Whether a request surely has no key, and needs none.
-    pub(super) fn passes(&self, method: &Method, headers: &HeaderMap) -> bool {
-        let is_absent = |source: &KeySource| match source {
-            KeySource::Header(name) => !headers.contains_key(name),
-            KeySource::Query(_) | KeySource::Json(_) => false,
-        };
-        self.mode == Mode::Optional && self.is_for(method) && self.sources.iter().all(is_absent)
+    /// Looks whether a request has the key that it may have, as far as its headers say. `None` if
+    /// the rule is not that simple, or not for this method.
+    pub(super) fn looks_into_headers(
+        &self,
+        method: &Method,
+        headers: &HeaderMap,
+    ) -> Option<Presence> {
+        if self.mode != Mode::Optional || !self.is_for(method) {
+            return None;
+        }
+        let mut presence = Presence::Absent;
+        for source in &self.sources {
+            match source {
+                KeySource::Header(name) if headers.contains_key(name) => {
+                    presence = Presence::Present;
+                }
+                KeySource::Header(_) => {}
+                KeySource::Query(_) | KeySource::Json(_) => return None,
+            }
+        }
+        Some(presence)
     }
 
     /// Looks whether a request has a key, as far as its head says.

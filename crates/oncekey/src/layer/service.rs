@@ -51,11 +51,12 @@ where
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
         // Without taking the request apart, which costs as much as the look at it.
-        if self.config.passes(&request) {
+        let admission = self.config.admit_by_headers(&request);
+        if let Some(Admission::Pass) = admission {
             return ResponseFuture::pass(self.inner.call(request));
         }
         let (parts, body) = request.into_parts();
-        match self.config.admit(&parts) {
+        match admission.unwrap_or_else(|| self.config.admit(&parts)) {
             Admission::Pass => {
                 ResponseFuture::pass(self.inner.call(Request::from_parts(parts, body)))
             }
@@ -70,7 +71,8 @@ where
                 let limits = rule.shared_policy().limits;
                 let visit = Visit::new(Arc::clone(&self.config), rule, &parts);
                 // In a box, because it is handed down through half a dozen futures.
-                let work = Box::new(Work { service: ready, parts, body: Brought::Unread(body), limits });
+                let (body, span) = (Brought::Unread(body), visit.span.clone());
+                let work = Box::new(Work { service: ready, parts, body, limits, span });
                 ResponseFuture::keyed(visit.tell(work))
             }
         }

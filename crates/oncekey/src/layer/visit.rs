@@ -132,8 +132,10 @@ impl Visit {
             Err(turned) => return (turned.outcome, Ok(self.turn(*turned))),
         };
         let key = call.key.clone();
-        let span = self.span.clone();
-        let work = move |attempt| work.run(attempt).instrument(span);
+        let work = move |attempt| {
+            let span = work.span.clone();
+            work.run(attempt).instrument(span)
+        };
         let reply = self.config.engine.answer(call, work).await;
         self.respond(&key, reply)
     }

@@ -11,6 +11,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, Status
 use http_body::Body;
 use oncekey_core::policy::{Fit, Limits};
 use tower_service::Service;
+use tracing::Span;
 
 use super::body::ResponseBody;
 use super::collect::{Collected, collect};
@@ -29,6 +30,8 @@ pub(super) struct Work<S, B> {
     pub(super) parts: Parts,
     pub(super) body: Brought<B>,
     pub(super) limits: Limits,
+    /// The span of the request, in which the work runs.
+    pub(super) span: Span,
 }
 
 /// The body that a client sent.
@@ -97,14 +100,14 @@ impl<S, B> Work<S, B> {
     }
 
     /// Calls the service with what was sent.
-    pub(super) fn call_service<RB>(self: Box<Self>) -> S::Future
+    pub(super) fn call_service<RB>(self) -> S::Future
     where
         S: Service<Request<B>, Response = Response<RB>>,
         B: From<Bytes>,
     {
         // The service is one of many clones, and may hold a permit that others wait for: it is gone
         // before anybody waits for the answer.
-        let Self { mut service, parts, body, .. } = *self;
+        let Self { mut service, parts, body, .. } = self;
         let body = match body {
             Brought::Unread(body) => body,
             Brought::Read(body) => B::from(body),
