@@ -15,12 +15,14 @@
 //! ```
 
 use std::fmt;
+use std::sync::Arc;
 
 use hmac::Hmac;
 use sha2::Sha256;
 use thiserror::Error;
 
 use crate::preimage;
+use crate::record::Text;
 
 mod field;
 
@@ -33,9 +35,9 @@ pub const MAX_SCOPE_LENGTH: usize = 1024;
 /// The shortest pepper. Below 128 bits somebody with a copy of the store could guess it.
 pub const MIN_PEPPER_LENGTH: usize = 16;
 
-/// What the client sent, after unquoting.
+/// What the client sent, after unquoting. Cheap to clone.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Key(Box<str>);
+pub struct Key(Arc<str>);
 
 impl Key {
     /// Takes exactly these bytes, for example from a JSON member or a query parameter.
@@ -93,6 +95,11 @@ impl Key {
         let end = value.iter().rposition(|byte| !blank(byte)).map_or(start, |last| last + 1);
         let value = &value[start..end];
 
+        // What nearly everybody sends needs one look.
+        let is_bare = |byte: &u8| is_printable(*byte) && !matches!(byte, b'"' | b',');
+        if value.iter().all(is_bare) {
+            return Key::new(value);
+        }
         if value.first() == Some(&b'"') {
             return Key::new(&field::quoted(value)?);
         }
@@ -119,16 +126,26 @@ impl Key {
         &self.0
     }
 
+    /// The key as a record keeps it, without a copy.
+    #[must_use]
+    pub fn to_text(&self) -> Text {
+        Text::shared(Arc::clone(&self.0))
+    }
+
     /// The key as an RFC 9651 String, quotes included: the form to send in a header.
     #[must_use]
     pub fn to_field_value(&self) -> String {
         let mut value = String::with_capacity(self.0.len() + 2);
         value.push('"');
-        for character in self.0.chars() {
-            if matches!(character, '"' | '\\') {
-                value.push('\\');
+        if self.0.bytes().any(|byte| matches!(byte, b'"' | b'\\')) {
+            for character in self.0.chars() {
+                if matches!(character, '"' | '\\') {
+                    value.push('\\');
+                }
+                value.push(character);
             }
-            value.push(character);
+        } else {
+            value.push_str(&self.0);
         }
         value.push('"');
         value
@@ -188,9 +205,9 @@ pub enum KeyError {
 ///
 /// Make it from a *verified* principal or tenant, never from something that a client can choose.
 /// The constructors are apart: `Scope::new(x)` never equals `Scope::of_parts(y)`, so everyone who
-/// shares a store has to use the same one.
+/// shares a store has to use the same one. Cheap to clone.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Scope(Vec<u8>);
+pub struct Scope(Arc<[u8]>);
 
 /// The first byte of a scope says how it was made, which keeps the constructors apart.
 const WHOLE: u8 = 1;
@@ -231,13 +248,19 @@ impl Scope {
     /// The one scope that everybody shares. Whoever knows a key then gets its answer.
     #[must_use]
     pub fn shared() -> Scope {
-        Scope(Vec::new())
+        Scope(Arc::default())
     }
 
     /// The encoded scope: how it was made, then its values. Empty only for [`Scope::shared`].
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
+    }
+
+    /// The encoded scope as a record keeps it, without a copy.
+    #[must_use]
+    pub fn to_text(&self) -> Text {
+        Text::shared(Arc::clone(&self.0))
     }
 
     /// Reads an encoded scope back, for example from a store; `None` if no constructor makes it.
@@ -269,7 +292,7 @@ impl Scope {
         if length > MAX_SCOPE_LENGTH {
             return Err(ScopeError::TooLong { length });
         }
-        Ok(Scope(bytes))
+        Ok(Scope(bytes.into()))
     }
 }
 

@@ -4,7 +4,8 @@
 //! with. It keeps every promise of [`Store`] except durability: what it holds ends with the
 //! process. Good for tests and demonstrations, not for money.
 
-use std::collections::{BTreeSet, HashMap};
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -36,9 +37,10 @@ pub struct MemoryStore {
 struct Table {
     /// In boxes, so that a growing map moves pointers and not records.
     records: HashMap<KeyId, Box<Record>>,
-    /// When something is to be done about a finished record, so that a purge looks at nothing
-    /// else.
-    due: BTreeSet<(Timestamp, KeyId)>,
+    /// When something is to be done about a finished record, soonest first, so that a purge looks at
+    /// nothing else. What has become of the record meanwhile is looked at then: a date that is out of
+    /// date costs less than an order in which it could be found.
+    due: BinaryHeap<Reverse<(Timestamp, KeyId)>>,
     /// The highest fence ever granted, for any key: it outlives the records.
     highest: Option<Fence>,
 }
@@ -63,12 +65,19 @@ impl MemoryStore {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Judges `act` and, if it may be, lets `change` make the change.
-    fn write(&self, lease: &Lease, act: Act, change: impl FnOnce(&mut Table, Timestamp)) -> Write {
+    /// Judges `act` and, if it may be, lets `change` make the change. The record is looked for once.
+    fn write(&self, lease: &Lease, act: Act, change: impl FnOnce(&mut Record, Timestamp)) -> Write {
         let mut table = self.table();
         let now = self.clock.now();
-        match judge(table.get(&lease.id).map(Standing::from), lease, act) {
-            Judgement::Apply => change(&mut table, now),
+        let Table { records, due: dates, .. } = &mut *table;
+        let mut found = records.get_mut(&lease.id);
+        match judge(found.as_deref().map(|record| Standing::from(&**record)), lease, act) {
+            Judgement::Apply => {
+                if let Some(record) = &mut found {
+                    change(record, now);
+                    dates.extend(due(record).map(|moment| Reverse((moment, lease.id))));
+                }
+            }
             Judgement::Already => {}
             Judgement::Fenced => return Write::Fenced,
         }
@@ -118,10 +127,8 @@ impl Store for MemoryStore {
     }
 
     async fn send(&self, lease: &Lease) -> Result<Write, StoreError> {
-        Ok(self.write(lease, Act::Send, |table, _| {
-            if let Some(Record { state: State::Running { sent, .. }, .. }) =
-                table.get_mut(&lease.id)
-            {
+        Ok(self.write(lease, Act::Send, |record, _| {
+            if let State::Running { sent, .. } = &mut record.state {
                 *sent = Sent::Yes;
             }
         }))
@@ -130,26 +137,33 @@ impl Store for MemoryStore {
     async fn complete(&self, lease: &Lease, completion: &Completion) -> Result<Write, StoreError> {
         completion.check()?;
         let outcome = completion.answer.outcome();
-        let write = self.write(lease, Act::Complete(outcome), |table, now| {
+        let write = self.write(lease, Act::Complete(outcome), |record, now| {
             let Times { at, expires, forget } = completion.times(lease.fence, now);
             let answer = completion.answer.clone();
-            table.put(lease.id, State::Done { at, expires, forget, outcome, answer });
+            record.state = State::Done { at, expires, forget, outcome, answer };
         });
         self.hub.finished(&[lease.id]);
         Ok(write)
     }
 
     async fn release(&self, lease: &Lease) -> Result<Write, StoreError> {
-        let write = self.write(lease, Act::Release, |table, _| {
-            table.records.remove(&lease.id);
-        });
+        let mut table = self.table();
+        let write = match judge(table.get(&lease.id).map(Standing::from), lease, Act::Release) {
+            Judgement::Apply => {
+                table.records.remove(&lease.id);
+                Write::Applied
+            }
+            Judgement::Already => Write::Applied,
+            Judgement::Fenced => Write::Fenced,
+        };
+        drop(table);
         self.hub.finished(&[lease.id]);
         Ok(write)
     }
 
     async fn unknown(&self, lease: &Lease) -> Result<Write, StoreError> {
-        let write = self.write(lease, Act::Unknown, |table, now| {
-            table.put(lease.id, State::Unknown { since: now });
+        let write = self.write(lease, Act::Unknown, |record, now| {
+            record.state = State::Unknown { since: now };
         });
         self.hub.finished(&[lease.id]);
         Ok(write)
@@ -166,10 +180,13 @@ impl Store for MemoryStore {
         let now = self.clock.now();
         let mut purged = Purged::default();
         while purged.total() < limit
-            && let Some(&(moment, id)) = table.due.first()
+            && let Some(&Reverse((moment, id))) = table.due.peek()
             && moment <= now
         {
-            table.due.remove(&(moment, id));
+            table.due.pop();
+            if table.get(&id).and_then(due) != Some(moment) {
+                continue;
+            }
             if table.get(&id).is_some_and(|record| is_forgotten(record, now)) {
                 table.records.remove(&id);
                 purged.forgotten += 1;
@@ -228,7 +245,6 @@ impl Erase for MemoryStore {
         let now = self.clock.now();
         match table.get_mut(id) {
             Some(record) if is_forgotten(record, now) => {
-                table.unschedule(*id);
                 table.records.remove(id);
                 Ok(Erased::Absent)
             }
@@ -300,7 +316,6 @@ impl Table {
         self.highest = Some(fence);
         let lease =
             Lease { id: claim.id, fence, owner: claim.owner, until: now.after(claim.lease) };
-        self.unschedule(claim.id);
         let record = Record {
             id: claim.id,
             fence,
@@ -319,10 +334,7 @@ impl Table {
     /// Writes a record as it is over whatever stands there.
     fn replace(&mut self, record: Record) {
         self.highest = self.highest.max(Some(record.fence));
-        self.unschedule(record.id);
-        if let Some(moment) = due(&record) {
-            self.due.insert((moment, record.id));
-        }
+        self.due.extend(due(&record).map(|moment| Reverse((moment, record.id))));
         self.records.insert(record.id, Box::new(record));
     }
 
@@ -333,15 +345,6 @@ impl Table {
         Lease { until: end, ..lease }
     }
 
-    fn put(&mut self, id: KeyId, state: State) {
-        if let Some(record) = self.get_mut(&id) {
-            record.state = state;
-            if let Some(moment) = due(record) {
-                self.due.insert((moment, id));
-            }
-        }
-    }
-
     /// Takes the answer of an expired record away and leaves the fact that it ran.
     fn strip(&mut self, id: KeyId) {
         let Some(record) = self.get_mut(&id) else { return };
@@ -349,15 +352,8 @@ impl Table {
             let status = answer.status();
             *answer = Answer::Tombstone(Tombstone { status, reason: NotKept::Expired });
         }
-        if let Some(moment) = due(record) {
-            self.due.insert((moment, id));
-        }
-    }
-
-    fn unschedule(&mut self, id: KeyId) {
-        if let Some(moment) = self.get(&id).and_then(due) {
-            self.due.remove(&(moment, id));
-        }
+        let next = due(record).map(|moment| Reverse((moment, id)));
+        self.due.extend(next);
     }
 }
 

@@ -305,6 +305,12 @@ impl fmt::Debug for Owner {
 }
 
 impl Text {
+    /// Takes bytes that others share, without a copy.
+    #[must_use]
+    pub fn shared(bytes: impl Into<Arc<[u8]>>) -> Self {
+        Self(bytes.into())
+    }
+
     /// The bytes.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {

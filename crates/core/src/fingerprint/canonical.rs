@@ -20,13 +20,15 @@ use super::scan::{Letters, MAX_DEPTH, Scanner};
 /// Longer numbers, and exponents of more digits, are infinite, zero or an error for some parsers.
 const MAX_NUMBER_LENGTH: usize = 64;
 const MAX_EXPONENT_DIGITS: usize = 2;
+/// Room for the members of most bodies, so that the list is made once.
+const MEMBERS: usize = 16;
 
 /// The canonical form of `body` without what `ignore` selects, or `None` if there is any doubt.
 pub(super) fn canonical(body: &[u8], ignore: &[JsonPath]) -> Option<Vec<u8>> {
     let mut writer = Writer {
         scan: Scanner::new(body)?,
         out: Vec::with_capacity(body.len()),
-        members: Vec::new(),
+        members: Vec::with_capacity(MEMBERS),
         moved: Vec::new(),
         ignore: OpenPaths::new(ignore),
     };
@@ -58,7 +60,7 @@ struct Member {
 /// Whether a member may mean something else at another place. Json.NET and its like read metadata
 /// such as `$type` only at the start of an object.
 fn has_meaning_by_place(quoted_name: &[u8]) -> bool {
-    [&b"\"$"[..], b"\"@", b"\"__"].iter().any(|prefix| quoted_name.starts_with(prefix))
+    matches!(quoted_name, [b'"', b'$' | b'@', ..] | [b'"', b'_', b'_', ..])
 }
 
 impl Writer<'_> {
@@ -174,6 +176,7 @@ impl Writer<'_> {
         let is_ignored = |member: &Member| member.ignored == Selected::Yes;
         if !was_sorted || members.iter().any(is_ignored) {
             self.moved.clear();
+            self.moved.reserve(self.out.len() - inside);
             for member in members.iter().filter(|member| !is_ignored(member)) {
                 if !self.moved.is_empty() {
                     self.moved.push(b',');

@@ -270,6 +270,10 @@ pub fn is_identity(content_encoding: &[u8]) -> bool {
 /// take them for the same. So anything about a charset that is not plainly UTF-8 means no.
 #[must_use]
 pub fn is_utf8_json(content_type: &[u8]) -> bool {
+    // What nearly everybody sends.
+    if content_type == b"application/json" {
+        return true;
+    }
     let content_type = content_type.to_ascii_lowercase();
     let mut pieces = content_type.split(|byte| *byte == b';').map(<[u8]>::trim_ascii);
     let essence = pieces.next().unwrap_or_default();

@@ -7,12 +7,13 @@
 
 use std::fmt;
 use std::hash::Hasher as _;
+use std::sync::{Arc, LazyLock};
 
-use bytes::Bytes;
 use siphasher::sip::SipHasher13;
 use thiserror::Error;
 
 use super::Subject;
+use super::scan::plain_prefix;
 use crate::key::Pepper;
 use crate::preimage::{Domain, write_hex};
 
@@ -35,6 +36,8 @@ const MORE_BODY: &str = "body:(more)";
 
 const ENCODING_VERSION: u8 = 1;
 const NONE: [u8; 2] = [ENCODING_VERSION, 0];
+/// Shared by all requests without places.
+static NO_PLACES: LazyLock<Arc<[u8]>> = LazyLock::new(|| NONE.into());
 const DIGEST_LENGTH: usize = 4;
 /// Longer than the digest of a value: two names that look the same would be one place.
 const NAME_DIGEST_LENGTH: usize = 8;
@@ -47,7 +50,7 @@ const NAME_DIGEST_LENGTH: usize = 8;
 pub struct Places {
     /// A version, the number of places, and for each a length, a name and a digest. They are kept
     /// as they are stored, because most are written once and never looked at.
-    encoded: Bytes,
+    encoded: Arc<[u8]>,
 }
 
 impl Places {
@@ -70,7 +73,8 @@ impl Places {
         }
         builder.add_headers(headers);
         match canonical {
-            Some(json) if children(json).next().is_some() => builder.add_members(json),
+            // A canonical container with anything in it has more than its brackets.
+            Some(json @ [b'{' | b'[', _, _, ..]) => builder.add_members(json),
             Some(_) | None => builder.write(b"body", &body_digest[..]),
         }
         Places { encoded: builder.encoded.into() }
@@ -156,7 +160,7 @@ impl Places {
         if !rest.is_empty() || names.windows(2).any(|pair| pair[0] == pair[1]) {
             return Err(PlacesError::Damaged);
         }
-        Ok(Places { encoded: Bytes::copy_from_slice(bytes) })
+        Ok(Places { encoded: bytes.into() })
     }
 
     fn iter(&self) -> impl Iterator<Item = (&str, &[u8])> {
@@ -177,7 +181,7 @@ impl Places {
 impl Default for Places {
     /// No places: nothing was kept.
     fn default() -> Places {
-        Places { encoded: Bytes::from_static(&NONE) }
+        Places { encoded: Arc::clone(&NO_PLACES) }
     }
 }
 
@@ -219,7 +223,7 @@ impl<'p> Builder<'p> {
             Some(pepper) => PLACE.start(Some(pepper)).first_half(),
             None => [0; 16],
         };
-        let mut encoded = Vec::with_capacity(size.min(1024) + 128);
+        let mut encoded = Vec::with_capacity(size.min(768) + 128);
         encoded.extend_from_slice(&NONE);
         Self { encoded, pepper, start: SipHasher13::new_with_key(&key), body_places: 0 }
     }
@@ -247,7 +251,8 @@ impl<'p> Builder<'p> {
 
     /// Adds the members or elements of a canonical body and of the containers in it.
     fn add_members(&mut self, json: &[u8]) {
-        let mut pointer = b"body:".to_vec();
+        let mut pointer = Vec::with_capacity(MAX_PLACE_NAME_LENGTH);
+        pointer.extend_from_slice(b"body:");
         let root = pointer.len();
         for (index, child) in children(json).enumerate() {
             pointer.truncate(root);
@@ -378,6 +383,7 @@ fn end_of_value(json: &[u8], mut at: usize) -> usize {
 fn end_of_string(json: &[u8], start: usize) -> usize {
     let mut at = start + 1;
     loop {
+        at += plain_prefix(&json[at..]);
         match json[at] {
             b'"' => return at + 1,
             b'\\' => at += 2,
@@ -410,7 +416,8 @@ fn push_step(pointer: &mut Vec<u8>, index: usize, child: &Child<'_>) {
 /// Whether a name can be shown as it is. A backslash is a sign of an escape, which nobody wants to
 /// read in a pointer.
 fn is_plain(name: &[u8]) -> bool {
-    name.len() <= MAX_PLACE_NAME_LENGTH && is_printable(name) && !name.contains(&b'\\')
+    let shows = || is_printable(name) && !name.contains(&b'\\');
+    name.len() <= MAX_PLACE_NAME_LENGTH && (plain_prefix(name) == name.len() || shows())
 }
 
 fn is_printable(name: &[u8]) -> bool {

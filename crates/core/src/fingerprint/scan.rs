@@ -93,6 +93,7 @@ impl<'b> Scanner<'b> {
         let mut copied = self.at;
         self.at += 1;
         loop {
+            self.at += plain_prefix(&self.body[self.at..]);
             match self.peek()? {
                 b'"' => break,
                 b'\\' => {
@@ -183,6 +184,30 @@ impl<'b> Scanner<'b> {
     }
 }
 
+/// How many bytes at the start of `text` mean themselves inside of a string: ASCII from space to tilde,
+/// without quote and backslash.
+///
+/// Looks at eight bytes at a time, because most of a body is such text.
+pub(super) fn plain_prefix(text: &[u8]) -> usize {
+    const ONES: u64 = u64::from_le_bytes([1; 8]);
+    const TOPS: u64 = u64::from_le_bytes([0x80; 8]);
+    let is_plain = |byte: &u8| matches!(byte, b' '..=b'~') && !matches!(byte, b'"' | b'\\');
+    let mut at = 0;
+    while let Some(chunk) = text[at..].first_chunk::<8>() {
+        let word = u64::from_le_bytes(*chunk);
+        // The top bit of the first byte that is less than `bound` is set, and none before it.
+        let less = |word: u64, bound: u64| word.wrapping_sub(ONES * bound) & !word & TOPS;
+        let equal = |byte: u8| less(word ^ (ONES * u64::from(byte)), 1);
+        let others = word & TOPS | less(word, 0x20) | equal(b'"') | equal(b'\\') | equal(0x7f);
+        if others != 0 {
+            // Bytes are counted from the lowest, whatever the machine prefers.
+            return at + (others.trailing_zeros() / 8) as usize;
+        }
+        at += chunk.len();
+    }
+    at + text[at..].iter().position(|byte| !is_plain(byte)).unwrap_or(text.len() - at)
+}
+
 /// Writes one string in its canonical spelling, with quotes.
 pub(super) fn write_string(out: &mut Vec<u8>, text: &str) {
     out.push(b'"');
@@ -213,4 +238,29 @@ fn write_character(out: &mut Vec<u8>, character: char) {
     };
     out.push(b'\\');
     out.extend_from_slice(short.encode_utf8(&mut [0; 4]).as_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every byte, at every place of a word and of the rest, against the plain rule.
+    #[test]
+    fn plain_text_ends_at_the_first_byte_that_is_something_else() {
+        for length in 0..20 {
+            assert_eq!(plain_prefix(&vec![b'a'; length]), length);
+            for at in 0..length {
+                for byte in 0..=u8::MAX {
+                    for before in [b' ', b'~', b'!', b'#', b'[', b']'] {
+                        let mut text = vec![b'"'; length];
+                        text[..at].fill(before);
+                        text[at] = byte;
+                        let plain = matches!(byte, b' '..=b'~') && byte != b'"' && byte != b'\\';
+                        let expected = if plain { at + 1 } else { at };
+                        assert_eq!(plain_prefix(&text), expected, "{byte:#x} at {at} of {length}");
+                    }
+                }
+            }
+        }
+    }
 }

@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use oncekey_core::{
-    ErrorKind, Fence, Grant, Key, KeyId, Lease, Renewal, Scope, Sent, Write, derived_key,
+    ErrorKind, Fence, Grant, Key, KeyId, Lease, Renewal, Scope, Sent, Store as _, Write,
+    derived_key,
 };
 use tokio::sync::Notify;
 
@@ -150,9 +151,13 @@ impl Attempt {
 }
 
 impl Held {
-    pub(super) fn new(shared: Arc<Shared>, call: &Arc<Call>, grip: Option<Grip>) -> Self {
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        call: &Arc<Call>,
+        grip: Option<Grip>,
+        began: Duration,
+    ) -> Self {
         let (call, id) = (Arc::clone(call), call.id);
-        let began = shared.uptime.elapsed();
         let [acted, stopped, ended] = std::array::from_fn(|_| AtomicBool::new(false));
         let bell = Notify::new();
         Self { shared, call, id, began, grip, acted, stopped, ended, bell }
@@ -160,11 +165,12 @@ impl Held {
 
     async fn send(&self) -> Result<(), NoSend> {
         if let Some(grip) = &self.grip {
-            self.still_holds(grip).await?;
+            let now = self.shared.uptime.elapsed();
+            self.still_holds(grip, now).await?;
             if !grip.marked.load(Ordering::Acquire) {
-                self.mark(grip).await?;
+                let marked = self.mark(grip, now).await?;
                 // The mark may have taken its time.
-                self.still_holds(grip).await?;
+                self.still_holds(grip, marked).await?;
             }
         }
         self.acted.store(true, Ordering::SeqCst);
@@ -177,14 +183,19 @@ impl Held {
     }
 
     /// I7: nothing is sent unless enough is left of the lease by a clock that counts sleep.
-    async fn still_holds(&self, grip: &Grip) -> Result<(), NoSend> {
+    async fn still_holds(&self, grip: &Grip, now: Duration) -> Result<(), NoSend> {
         if self.is_over() || self.ended.load(Ordering::SeqCst) {
             return Err(NoSend::Lost);
         }
-        if grip.has_time(self.shared.uptime.elapsed()) {
-            return Ok(());
+        match grip.has_time(now) {
+            true => Ok(()),
+            // In a box, because it is rare, and larger than everything else here.
+            false => Box::pin(self.hold_again(grip)).await,
         }
-        // The process slept, or the work came late. If nobody took over, the lease can be had anew.
+    }
+
+    /// The process slept, or the work came late. If nobody took over, the lease can be had anew.
+    async fn hold_again(&self, grip: &Grip) -> Result<(), NoSend> {
         let asked = self.shared.uptime.elapsed();
         match self.shared.store.renew(&[grip.lease], grip.span).await.as_deref() {
             Ok([Renewal::Until(_)]) => grip.renewed(asked),
@@ -204,15 +215,17 @@ impl Held {
         }
     }
 
-    async fn mark(&self, grip: &Grip) -> Result<(), NoSend> {
+    /// Tells the store that the work may happen from now on. Returns when it had heard, by uptime.
+    async fn mark(&self, grip: &Grip, mut asked: Duration) -> Result<Duration, NoSend> {
         let mut pause = Duration::from_millis(20);
         for _ in 0..MARK_TRIES {
-            match self.shared.store.send(&grip.lease).await {
+            let marked = self.shared.store.sent(&grip.lease, asked).await;
+            match marked.result {
                 Ok(Write::Applied) => {
                     grip.marked.store(true, Ordering::Release);
-                    return Ok(());
+                    return Ok(marked.answered);
                 }
-                Ok(Write::Fenced) if self.shared.word().await == Word::Doubtful => {
+                Ok(Write::Fenced) if Box::pin(self.shared.word()).await == Word::Doubtful => {
                     return Err(NoSend::Store);
                 }
                 Ok(Write::Fenced) => {
@@ -222,15 +235,16 @@ impl Held {
                 Err(error) => match error.kind() {
                     // Telling it again is harmless, whether or not it was heard.
                     ErrorKind::Unavailable | ErrorKind::Ambiguous => {
-                        self.shared.health.failed(self.shared.uptime.elapsed());
+                        self.shared.health.failed(marked.answered);
                     }
                     ErrorKind::Corrupt | ErrorKind::Rejected | ErrorKind::Unsuitable | _ => {
                         return Err(NoSend::Store);
                     }
                 },
             }
-            tokio::time::sleep(pause).await;
+            Box::pin(tokio::time::sleep(pause)).await;
             pause *= 2;
+            asked = self.shared.uptime.elapsed();
         }
         Err(NoSend::Store)
     }

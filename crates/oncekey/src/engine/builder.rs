@@ -237,9 +237,12 @@ impl Builder {
             None => None,
         };
         let heart = Arc::new(Heart::new());
-        let measured = |store| Arc::new(MeasuredStore::new(store, self.store_label.clone()));
+        let measured = |store| {
+            let (uptime, label) = (Arc::clone(&self.uptime), self.store_label.clone());
+            Arc::new(MeasuredStore::new(store, uptime, label))
+        };
         let renewals = self.heartbeat_store.unwrap_or_else(|| Arc::clone(&self.store));
-        let store: Arc<dyn Store> = measured(self.store);
+        let store = measured(self.store);
         let suspicion = Arc::default();
         let beat = Beat {
             heart: Arc::clone(&heart),
@@ -253,10 +256,9 @@ impl Builder {
             Heartbeat::Task => self.spawner.spawn(Box::pin(beat.run())),
         }
         if let Some(backlog) = &backlog {
-            self.spawner
-                .spawn(Box::pin(Arc::clone(backlog).run(Arc::clone(&store), sentry.clone())));
+            self.spawner.spawn(Box::pin(Arc::clone(backlog).run(store.clone(), sentry.clone())));
         }
-        let waits = Waits::new(Arc::clone(&store), self.wake, Arc::clone(&self.spawner));
+        let waits = Waits::new(store.clone(), self.wake, Arc::clone(&self.spawner));
         let spawner = Arc::clone(&self.spawner);
         let shared = Arc::new(Shared {
             store,

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use oncekey_core::policy::InFlight;
-use oncekey_core::record::{Origin, Record};
+use oncekey_core::record::{Origin, Record, Text};
 use oncekey_core::{
     Answer, Claim, Claimed, Class, Decision, ErrorKind, Grant, KeyId, Lease, Owner, Refusal, Saved,
-    Sent, State, Timestamp, decide,
+    Sent, State, Store as _, Timestamp, decide,
 };
 
 use super::attempt::{Grip, Held};
@@ -15,10 +15,11 @@ use super::cache::original;
 use super::flight::Lead;
 use super::gate::Admission;
 use super::give_back::Taken;
+use super::measured::Timed;
 use super::reply::{Refused, Replayed, Unavailable};
 use super::resolve::Probed;
 use super::ring::{Note, What};
-use super::sentry::{Pass, Ticket};
+use super::sentry::{Pass, Sentry, Ticket};
 use super::{Call, Shared};
 
 /// What came of the wish to own a key.
@@ -34,8 +35,19 @@ pub(super) enum Win {
 
 /// How the store answered a claim.
 enum Asked {
-    Answered { claimed: Claimed, asked: Duration },
+    Answered { claimed: Claimed, asked: Duration, answered: Duration },
     Refused(Refused),
+}
+
+/// A ticket from the sentry, if there is one; or why nothing is granted, and when to come back.
+type Passed = Result<Option<Ticket>, (Unavailable, Duration)>;
+
+/// Why a wait for another process is over.
+enum Rested {
+    /// Something may have changed: the store is asked again.
+    AskAgain,
+    /// The client, or the node, waits no longer.
+    Enough,
 }
 
 /// How often a claim is asked again, with a pause that doubles from 20 ms: together about a
@@ -70,9 +82,10 @@ impl Shared {
         loop {
             let (refusal, record, now, asked) = match self.ask(&mut claim, call).await {
                 Asked::Refused(refused) => return Win::Refused(refused),
-                Asked::Answered { claimed, asked } => match claimed {
+                Asked::Answered { claimed, asked, answered } => match claimed {
                     Claimed::Won { lease, grant, earlier } => {
-                        return Win::Held(self.held(call, lease, (grant, earlier), asked));
+                        let times = (asked, answered);
+                        return Win::Held(self.held(call, lease, (grant, earlier), times));
                     }
                     Claimed::Lost { refusal, record, now } => (refusal, record, now, asked),
                 },
@@ -81,7 +94,8 @@ impl Shared {
                 Refusal::InProgress(until) => until,
                 Refusal::Unknown
                     if !probed
-                        && self.ask_probe(&record, &call.policy).await == Probed::Settled =>
+                        && Box::pin(self.ask_probe(&record, &call.policy)).await
+                            == Probed::Settled =>
                 {
                     probed = true;
                     continue;
@@ -111,12 +125,18 @@ impl Shared {
             let lapse = until.after(claim.grace).since(now).saturating_add(FIRST_PAUSE);
             let lapse = lapse.min(claim.lease.max(SOONEST));
             let patience = patience.get_or_insert_with(|| Box::pin(tokio::time::sleep(longest)));
-            tokio::select! {
-                biased;
-                () = patience => return Win::Refused(busy),
-                () = self.gate.closed() => return Win::Refused(busy),
-                () = wait.rung() => {}
-                () = tokio::time::sleep(lapse) => {}
+            // In a box, because only few have to wait, and everybody would carry the timers.
+            let rested = Box::pin(async {
+                tokio::select! {
+                    biased;
+                    () = patience => Rested::Enough,
+                    () = self.gate.closed() => Rested::Enough,
+                    () = wait.rung() => Rested::AskAgain,
+                    () = tokio::time::sleep(lapse) => Rested::AskAgain,
+                }
+            });
+            if let Rested::Enough = rested.await {
+                return Win::Refused(busy);
             }
         }
     }
@@ -143,10 +163,11 @@ impl Shared {
         let _pass = match self.gate.admit() {
             Admission::Admitted(pass) => pass,
             Admission::Busy => {
-                return self.replay_at_least(claim, Unavailable::Busy, SOONEST).await;
+                return Box::pin(self.replay_at_least(claim, Unavailable::Busy, SOONEST)).await;
             }
             Admission::Draining => {
-                return self.replay_at_least(claim, Unavailable::Draining, SOONEST).await;
+                let why = Unavailable::Draining;
+                return Box::pin(self.replay_at_least(claim, why, SOONEST)).await;
             }
         };
         let mut pause = FIRST_PAUSE;
@@ -157,25 +178,26 @@ impl Shared {
                 return self.down(claim, taken, rest);
             }
             claim.grace = self.suspicion.grace(call.policy.grace, asked);
-            let ticket = match self.pass(asked).await {
+            let (passed, begins) = self.pass(asked).await;
+            let ticket = match passed {
                 Ok(ticket) => ticket,
                 Err((why, rest)) => {
                     self.give_back_later(claim, taken);
-                    return self.replay_at_least(claim, why, rest).await;
+                    return Box::pin(self.replay_at_least(claim, why, rest)).await;
                 }
             };
-            match self.store.claim(claim).await {
+            let Timed { result, answered } = self.store.claimed(claim, begins).await;
+            match result {
                 Ok(claimed) => {
                     self.health.answered();
-                    let (answered, lease) = (self.uptime.elapsed(), Some(claim.lease));
                     let store = store_time(&claimed, claim.lease);
-                    self.suspicion.look(store, asked, answered, lease);
+                    self.suspicion.look(store, asked, answered, Some(claim.lease));
                     if let (Claimed::Won { .. }, Some(rest)) = (&claimed, self.is_void(ticket)) {
                         self.give_back_later(claim, Taken::Maybe);
                         let why = Unavailable::Regressed;
                         return Asked::Refused(Refused::Unavailable { why, retry_after: rest });
                     }
-                    return Asked::Answered { claimed, asked };
+                    return Asked::Answered { claimed, asked, answered };
                 }
                 Err(error) => match error.kind() {
                     ErrorKind::Unavailable | ErrorKind::Ambiguous => {
@@ -183,7 +205,7 @@ impl Shared {
                         if error.kind() == ErrorKind::Ambiguous {
                             taken = Taken::Maybe;
                         }
-                        self.health.failed(self.uptime.elapsed());
+                        self.health.failed(answered);
                         if let Some(sentry) = &self.sentry {
                             sentry.doubt();
                         }
@@ -191,7 +213,7 @@ impl Shared {
                     // It may have failed over: then it is looked at and adopted, or put right.
                     ErrorKind::Unsuitable if self.sentry.is_some() && tries + 1 < CLAIM_TRIES => {
                         tracing::warn!(%error, "the store refuses to grant");
-                        self.word().await;
+                        Box::pin(self.word()).await;
                     }
                     ErrorKind::Unsuitable => {
                         tracing::error!(%error, "the store refuses to work");
@@ -203,7 +225,7 @@ impl Shared {
                     }
                 },
             }
-            tokio::time::sleep(pause).await;
+            Box::pin(tokio::time::sleep(pause)).await;
             pause *= 2;
         }
         self.down(claim, taken, SOONEST)
@@ -216,14 +238,12 @@ impl Shared {
         Asked::Refused(Refused::Unavailable { why: Unavailable::Store, retry_after })
     }
 
-    /// Whether the store is known to be what it was; if not, why nothing is granted and when to come
-    /// back. `None` without a ring.
-    async fn pass(&self, now: Duration) -> Result<Option<Ticket>, (Unavailable, Duration)> {
-        let Some(sentry) = &self.sentry else { return Ok(None) };
-        match sentry.admit(now).await {
-            Pass::Granted(ticket) => Ok(Some(ticket)),
-            Pass::Unsure => Err((Unavailable::Store, SOONEST)),
-            Pass::Stopped(left) => Err((Unavailable::Regressed, left.clamp(SOONEST, LATEST))),
+    /// As [`pass`], and when that was known. Without a ring there is nothing to know.
+    async fn pass(&self, now: Duration) -> (Passed, Duration) {
+        match &self.sentry {
+            None => (Ok(None), now),
+            // In a box, because few nodes have one.
+            Some(sentry) => (Box::pin(pass(sentry, now)).await, self.uptime.elapsed()),
         }
     }
 
@@ -251,7 +271,7 @@ impl Shared {
             Ok(Some(record)) => match decide(Some(&record), claim, now) {
                 Decision::Refuse(refusal @ (Refusal::Replay | Refusal::Mismatch)) => {
                     let claimed = Claimed::Lost { refusal, record: Box::new(record), now };
-                    Asked::Answered { claimed, asked }
+                    Asked::Answered { claimed, asked, answered: asked }
                 }
                 Decision::Refuse(_) | Decision::Run(_) => refused,
             },
@@ -264,7 +284,7 @@ impl Shared {
         call: &Arc<Call>,
         lease: Lease,
         (grant, earlier): (Grant, Sent),
-        asked: Duration,
+        (asked, answered): (Duration, Duration),
     ) -> Arc<Held> {
         if grant == Grant::TakenOver {
             let route = metrics::SharedString::from_shared(Arc::clone(&call.route));
@@ -288,13 +308,13 @@ impl Shared {
                 class: call.policy.class,
                 created: lease.until.before(call.policy.lease),
                 request: call.request.text(),
-                route: call.route.as_bytes().into(),
+                route: Text::shared(Arc::clone(&call.route)),
                 what: What::Running,
             });
         }
         let asked = (asked, self.suspicion.steps());
         let grip = Grip::new(lease, (grant, earlier), call.policy.lease, asked, announced);
-        Arc::new(Held::new(Arc::clone(self), call, Some(grip)))
+        Arc::new(Held::new(Arc::clone(self), call, Some(grip), answered))
     }
 
     /// What a call is told about a record that stands in its way.
@@ -371,10 +391,20 @@ impl Shared {
 /// Where a call comes from, for people.
 pub(super) fn origin_of(call: &Call) -> Origin {
     Origin {
-        key: call.key.as_bytes().into(),
-        scope: call.scope.as_bytes().into(),
-        route: call.route.as_bytes().into(),
+        key: call.key.to_text(),
+        scope: call.scope.to_text(),
+        route: Text::shared(Arc::clone(&call.route)),
         request: call.request.text(),
+    }
+}
+
+/// Whether the store is known to be what it was; if not, why nothing is granted and when to come
+/// back.
+async fn pass(sentry: &Sentry, now: Duration) -> Passed {
+    match sentry.admit(now).await {
+        Pass::Granted(ticket) => Ok(Some(ticket)),
+        Pass::Unsure => Err((Unavailable::Store, SOONEST)),
+        Pass::Stopped(left) => Err((Unavailable::Regressed, left.clamp(SOONEST, LATEST))),
     }
 }
 

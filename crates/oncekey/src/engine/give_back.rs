@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use oncekey_core::{Claim, Sent, State, Write};
+use oncekey_core::{Claim, Sent, State, Store as _, Write};
 
 use super::Shared;
 use super::claim::{FIRST_PAUSE, SOONEST};

@@ -6,6 +6,7 @@
 //! the lease is *lost* ends it.
 
 use std::collections::BTreeMap;
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -160,7 +161,8 @@ impl Beat {
             // The others must not lapse because one call takes its time.
             let longest = (span / 3).max(RETRY);
             // A panic of the store must not end the thread that all leases depend on.
-            let renewed = within(longest, caught(self.store.renew(&leases, span))).await;
+            let renewed = pin!(caught(self.store.renew(&leases, span)));
+            let renewed = within(longest, renewed).await;
             match renewed.map_or_else(|| Err(too_slow()), |renewed| renewed.unwrap_or_else(broke)) {
                 Ok(renewals) => {
                     for (held, renewal) in batch.iter().zip(renewals) {

@@ -23,8 +23,6 @@ use super::{Call, Finish, Shared};
 pub(super) struct Leader {
     pub(super) shared: Arc<Shared>,
     pub(super) call: Arc<Call>,
-    /// When the call came, by uptime.
-    pub(super) began: Duration,
     /// Who waits for the same answer. `None` for a call that met another request under its key.
     pub(super) flight: Option<Lead>,
     pub(super) tracked: Tracked,
@@ -38,22 +36,21 @@ struct Ended<T> {
 }
 
 impl Leader {
-    /// Leads to the end.
-    pub(super) async fn lead<T, W, F>(self, work: W) -> Reply<T>
+    /// Leads to the end. The call came at `began`, by uptime.
+    pub(super) async fn lead<T, W, F>(self, began: Duration, work: W) -> Reply<T>
     where
         T: Send + 'static,
         W: FnOnce(Attempt) -> F + Send + 'static,
         F: Future<Output = Finish<T>> + Send + 'static,
     {
-        let policy = Arc::clone(&self.call.policy);
-        match self.shared.win(&self.call, self.began, self.flight.as_ref()).await {
+        match self.shared.win(&self.call, began, self.flight.as_ref()).await {
             Win::Held(held) => self.run(held, work).await,
             Win::Replayed(replayed) => {
                 self.settle(|_| Settled::Answer(replayed.clone()));
                 Reply::Replayed(*replayed)
             }
             Win::Refused(Refused::Unavailable { why: Unavailable::Store, .. })
-                if policy.store_down == StoreDown::PassUnprotected =>
+                if self.call.policy.store_down == StoreDown::PassUnprotected =>
             {
                 self.run_unprotected(work).await
             }
@@ -87,10 +84,11 @@ impl Leader {
             held.stop();
         }
         let guard = Abandoned(&held);
-        let ended = work_through(&held, work, self.call.policy.panic).await;
+        let panicked = self.call.policy.panic;
+        // Taken apart at once: what is kept across a wait is kept once.
+        let Ended { ending, saved, value } = work_through(&held, work, panicked).await;
         self.shared.heart.let_go(&held);
         let shared = Arc::clone(&self.shared);
-        let Ended { ending, saved, value } = ended;
         let policy = &self.call.policy;
         let verdict = policy.verdict(grip.earlier, ending);
         let kept = match (verdict, &saved) {
@@ -101,7 +99,10 @@ impl Leader {
         };
         let now = shared.uptime.elapsed();
         let erasures = shared.finished.erasures();
-        let progress = shared.record(grip, policy, (verdict, ending), kept.as_ref()).await;
+        // In a box, because a story that is too large for the allocator's quick lists costs more than
+        // two that are not.
+        let recording = shared.record(grip, policy, (verdict, ending), kept.as_ref(), now);
+        let progress = Box::pin(recording).await;
         std::mem::forget(guard);
 
         let (recorded, pending) = match progress {
@@ -132,7 +133,8 @@ impl Leader {
         metrics::counter!("oncekey_unprotected_requests_total", "route" => route, "reason" => "store_down")
             .increment(1);
         tracing::warn!(route = &*self.call.route, "unprotected");
-        let held = Arc::new(Held::new(Arc::clone(&self.shared), &self.call, None));
+        let now = self.shared.uptime.elapsed();
+        let held = Arc::new(Held::new(Arc::clone(&self.shared), &self.call, None, now));
         let Ended { value, saved, .. } = work_through(&held, work, self.call.policy.panic).await;
         let ran = Ran { value, recorded: Recorded::Unprotected, fence: None };
         // Nothing is recorded, but whoever asked at the same time need not run it too.

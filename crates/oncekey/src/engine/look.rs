@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use oncekey_core::{Answer, KeyId, Origin, Record, State, StoreError};
+use oncekey_core::{Answer, KeyId, Origin, Record, State, Store as _, StoreError};
 
 use super::cache::original;
 use super::reply::{Refused, Replayed, Source};

@@ -1,5 +1,6 @@
 //! A store whose every call is measured, and ends.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,7 +12,7 @@ use oncekey_core::{
 };
 
 use super::within::within;
-use crate::clock::Stopwatch;
+use crate::clock::Uptime;
 
 /// Measures the calls to a store, counts its errors, and gives up a call that never ends.
 ///
@@ -20,9 +21,14 @@ use crate::clock::Stopwatch;
 ///
 /// The handles are made once: with a recorder that was installed before the engine was built, a
 /// call costs two looks at the clock and an atomic or two.
+///
+/// What every new key needs, [`claimed`](Self::claimed), [`sent`](Self::sent) and
+/// [`completed`](Self::completed), is there twice: these take and give the times that their callers
+/// need anyway, and are no larger than the store's own future. The rest is good enough as a [`Store`].
 #[derive(Debug)]
 pub(super) struct MeasuredStore {
     inner: Arc<dyn Store>,
+    uptime: Arc<dyn Uptime>,
     label: SharedString,
     claim: Took,
     renew: Took,
@@ -32,6 +38,14 @@ pub(super) struct MeasuredStore {
     unknown: Took,
     get: Took,
     purge: Took,
+}
+
+/// What a store said, and by when.
+#[derive(Debug)]
+pub(super) struct Timed<T> {
+    pub(super) result: Result<T, StoreError>,
+    /// When the answer was there, by uptime.
+    pub(super) answered: Duration,
 }
 
 /// How long one kind of call took, by how it went.
@@ -46,7 +60,7 @@ struct Took {
 const LONGEST_CALL: Duration = Duration::from_secs(10);
 
 impl MeasuredStore {
-    pub(super) fn new(inner: Arc<dyn Store>, label: SharedString) -> Self {
+    pub(super) fn new(inner: Arc<dyn Store>, uptime: Arc<dyn Uptime>, label: SharedString) -> Self {
         let took = |operation| Took::new(&label, operation);
         Self {
             claim: took("claim"),
@@ -58,8 +72,37 @@ impl MeasuredStore {
             get: took("get"),
             purge: took("purge"),
             inner,
+            uptime,
             label,
         }
+    }
+
+    /// Claims a key, for somebody who looked at the clock at `asked`.
+    pub(super) fn claimed<'a>(
+        &'a self,
+        claim: &'a Claim,
+        asked: Duration,
+    ) -> impl Future<Output = Timed<Claimed>> + Send + 'a {
+        self.time(&self.claim, self.inner.claim(claim), asked)
+    }
+
+    /// Marks a send, for somebody who looked at the clock at `asked`.
+    pub(super) fn sent<'a>(
+        &'a self,
+        lease: &'a Lease,
+        asked: Duration,
+    ) -> impl Future<Output = Timed<Write>> + Send + 'a {
+        self.time(&self.send, self.inner.send(lease), asked)
+    }
+
+    /// Completes, for somebody who looked at the clock at `asked`.
+    pub(super) fn completed<'a>(
+        &'a self,
+        lease: &'a Lease,
+        completion: &'a Completion,
+        asked: Duration,
+    ) -> impl Future<Output = Timed<Write>> + Send + 'a {
+        self.time(&self.complete, self.inner.complete(lease, completion), asked)
     }
 
     async fn measure<T>(
@@ -67,12 +110,22 @@ impl MeasuredStore {
         took: &Took,
         call: impl Future<Output = Result<T, StoreError>>,
     ) -> Result<T, StoreError> {
-        let watch = Stopwatch::start();
-        let result = within(LONGEST_CALL, call).await.unwrap_or_else(|| Err(too_slow()));
+        self.time(took, call, self.uptime.elapsed()).await.result
+    }
+
+    async fn time<T>(
+        &self,
+        took: &Took,
+        call: impl Future<Output = Result<T, StoreError>>,
+        asked: Duration,
+    ) -> Timed<T> {
+        let result = within(LONGEST_CALL, pin!(call)).await.unwrap_or_else(|| Err(too_slow()));
+        let answered = self.uptime.elapsed();
+        let time = answered.saturating_sub(asked);
         match &result {
-            Ok(_) => took.ok.record(watch.elapsed()),
+            Ok(_) => took.ok.record(time),
             Err(error) => {
-                took.error.record(watch.elapsed());
+                took.error.record(time);
                 let error_type = kind_label(error.kind());
                 counter!(
                     "oncekey_store_errors_total",
@@ -83,7 +136,7 @@ impl MeasuredStore {
                 .increment(1);
             }
         }
-        result
+        Timed { result, answered }
     }
 }
 

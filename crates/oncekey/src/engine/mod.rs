@@ -61,6 +61,7 @@ use self::gate::Gate;
 use self::health::Health;
 use self::heart::Heart;
 use self::lead::Leader;
+use self::measured::MeasuredStore;
 use self::sentry::Sentry;
 use self::suspicion::Suspicion;
 use self::vault::Vault;
@@ -92,7 +93,7 @@ pub struct Engine(Arc<Shared>);
 /// What all clones of an engine share.
 #[derive(Debug)]
 struct Shared {
-    store: Arc<dyn Store>,
+    store: Arc<MeasuredStore>,
     namespace: Box<str>,
     pepper: Option<Pepper>,
     clock: Arc<dyn Clock>,
@@ -150,17 +151,17 @@ impl Engine {
     /// Runs `work` if nobody did, and says what came of it.
     ///
     /// `work` calls [`Attempt::send`] before its first foreign call. It runs in a task of its own
-    /// and may be run here, or not at all.
+    /// and may be run here, or not at all. A call that is shared already is not copied.
     ///
     /// # Cancellation
     /// Dropping the future stops the waiting, not the work.
-    pub async fn answer<T, W, F>(&self, call: Call, work: W) -> Reply<T>
+    pub async fn answer<T, W, F>(&self, call: impl Into<Arc<Call>>, work: W) -> Reply<T>
     where
         T: Send + 'static,
         W: FnOnce(Attempt) -> F + Send + 'static,
         F: Future<Output = Finish<T>> + Send + 'static,
     {
-        let shared = &self.0;
+        let (shared, call) = (&self.0, call.into());
         let id = call.id;
         debug_assert_eq!(id, self.key_id(&call.scope, &call.key), "the id of scope and key");
         let began = shared.uptime.elapsed();
@@ -185,10 +186,10 @@ impl Engine {
                     let patience = patience
                         .get_or_insert_with(|| Box::pin(tokio::time::sleep(longest)))
                         .as_mut();
-                    shared.follow(&call, &seat, patience, began).await
+                    Box::pin(shared.follow(&call, &seat, patience, began)).await
                 }
                 InFlight::Conflict | InFlight::Accepted => {
-                    shared.look_ahead(&call, &seat, began).await
+                    Box::pin(shared.look_ahead(&call, &seat, began)).await
                 }
             };
             if let Some(reply) = followed {
@@ -203,7 +204,7 @@ impl Engine {
     /// replay from memory or from a local file costs no trip through the scheduler.
     async fn lead<T, W, F>(
         &self,
-        (call, began): (Call, Duration),
+        (call, began): (Arc<Call>, Duration),
         flight: Option<Lead>,
         work: W,
     ) -> Reply<T>
@@ -215,8 +216,8 @@ impl Engine {
         let shared = Arc::clone(&self.0);
         let tracked = shared.gate.track();
         let route = Arc::clone(&call.route);
-        let leader = Leader { shared, call: Arc::new(call), began, flight, tracked };
-        let mut story = Box::pin(leader.lead(work));
+        let leader = Leader { shared, call, flight, tracked };
+        let mut story = Box::pin(leader.lead(began, work));
         match std::future::poll_fn(|context| Poll::Ready(story.as_mut().poll(context))).await {
             Poll::Ready(reply) => reply,
             // Nothing is awaited between the poll and here, so nobody can drop the story.

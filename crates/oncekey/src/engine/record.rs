@@ -1,5 +1,6 @@
 //! Gets the end of an attempt into the store, whatever the store does meanwhile.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -25,6 +26,24 @@ pub(super) enum Progress {
     Pending(Entry),
 }
 
+/// Who waits while an end is written.
+#[derive(Clone, Copy, Debug)]
+enum Effort {
+    /// The owner, for its answer.
+    Owner,
+    /// Nobody.
+    Background,
+}
+
+impl Effort {
+    const fn longest_pause(self) -> Duration {
+        match self {
+            Self::Owner => LONGEST_PAUSE,
+            Self::Background => BACKGROUND_PAUSE,
+        }
+    }
+}
+
 /// The pause after the first failure: a store that restarts its connection is back by then.
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 /// While the owner waits for its answer.
@@ -37,20 +56,21 @@ const BACKGROUND: Duration = Duration::from_secs(15 * 60);
 
 impl Shared {
     /// Records how an attempt ended, and says what the owner should be told. `kept` is its answer as
-    /// [`kept_form`](Self::kept_form) made it, if it is to be kept.
+    /// [`kept_form`](Self::kept_form) made it, if it is to be kept; `now` is the time, by uptime.
     pub(super) async fn record(
         &self,
         grip: &Grip,
         policy: &Policy,
         (verdict, ending): (Verdict, Ending),
         kept: Option<&Saved>,
+        now: Duration,
     ) -> Progress {
         let stored = kept.map(|kept| self.vault.seal_answer(&grip.lease, kept));
         let end = End::of(policy, verdict, ending, stored);
         let entry = Entry { lease: grip.lease, end };
-        match self.write(entry, self.patience, LONGEST_PAUSE).await {
+        match self.write(entry, Effort::Owner, now).await {
             Progress::Final(recorded) => Progress::Final(recorded),
-            Progress::Pending(entry) => self.journal(entry).await,
+            Progress::Pending(entry) => Box::pin(self.journal(entry)).await,
         }
     }
 
@@ -64,7 +84,8 @@ impl Shared {
     }
 
     async fn keep_trying(&self, entry: Entry) {
-        match self.write(entry, BACKGROUND, BACKGROUND_PAUSE).await {
+        let now = self.uptime.elapsed();
+        match self.write(entry, Effort::Background, now).await {
             Progress::Final(_) => {}
             Progress::Pending(entry) => {
                 tracing::error!(fence = %entry.lease.fence, "the end of an attempt is lost");
@@ -87,14 +108,23 @@ impl Shared {
         fits.then_some(kept)
     }
 
-    /// Tries to write an end for as long as `patience`.
-    async fn write(&self, mut entry: Entry, patience: Duration, longest: Duration) -> Progress {
-        let began = self.uptime.elapsed();
+    /// Tries to write an end for as long as the effort says, from `began` on.
+    async fn write(&self, mut entry: Entry, effort: Effort, began: Duration) -> Progress {
+        let mut asked = began;
         let mut pause = FIRST_PAUSE;
         let mut in_doubt = false;
         loop {
             // A try that is given up may still take effect, and the next one then finds that out.
-            let tried = within(patience, entry.write(&*self.store)).await;
+            let tried = match &entry.end {
+                End::Complete(completion) => {
+                    let written = pin!(self.store.completed(&entry.lease, completion, asked));
+                    within(self.patience_of(effort), written).await.map(|written| written.result)
+                }
+                End::Release | End::Unknown => {
+                    let written = Box::pin(entry.write(&*self.store));
+                    within(self.patience_of(effort), pin!(written)).await
+                }
+            };
             let error = match tried.unwrap_or_else(|| Err(too_slow())) {
                 Ok(Write::Applied) => {
                     self.health.answered();
@@ -107,7 +137,7 @@ impl Shared {
                     return Progress::Final(Recorded::Released);
                 }
                 // The record is put back soon, and then the end can be written.
-                Ok(Write::Fenced) if self.word().await == Word::Doubtful => forgotten(),
+                Ok(Write::Fenced) if Box::pin(self.word()).await == Word::Doubtful => forgotten(),
                 Ok(Write::Fenced) => {
                     tracing::warn!(fence = %entry.lease.fence, "a late end was refused");
                     self.note_end(&entry, Write::Fenced);
@@ -136,11 +166,19 @@ impl Shared {
                     return Progress::Final(Recorded::Unrecorded);
                 }
             }
-            if self.uptime.elapsed().saturating_sub(began) >= patience {
+            if self.uptime.elapsed().saturating_sub(began) >= self.patience_of(effort) {
                 return Progress::Pending(entry);
             }
-            tokio::time::sleep(pause).await;
-            pause = (pause * 2).min(longest);
+            Box::pin(tokio::time::sleep(pause)).await;
+            pause = (pause * 2).min(effort.longest_pause());
+            asked = self.uptime.elapsed();
+        }
+    }
+
+    fn patience_of(&self, effort: Effort) -> Duration {
+        match effort {
+            Effort::Owner => self.patience,
+            Effort::Background => BACKGROUND,
         }
     }
 

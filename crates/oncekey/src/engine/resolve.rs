@@ -4,7 +4,9 @@ use std::fmt;
 
 use async_trait::async_trait;
 use oncekey_core::policy::{Ending, Fit, Policy, Verdict};
-use oncekey_core::{KeyId, Origin, Record, Saved, State, StoreError, Write, derived_key};
+use oncekey_core::{
+    KeyId, Origin, Record, Saved, State, Store as _, StoreError, Write, derived_key,
+};
 
 use super::end::{End, Entry};
 use super::ring::Note;

@@ -23,6 +23,7 @@
 //! Nothing is granted before the first look, after a restart, and while a look is due because the
 //! store failed or said something that a regressed store would say.
 
+use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
@@ -339,7 +340,7 @@ impl Sentry {
         &self,
         call: impl Future<Output = Result<T, StoreError>>,
     ) -> Result<T, StoreError> {
-        within(LONGEST_CALL, call).await.unwrap_or_else(|| Err(too_slow()))
+        within(LONGEST_CALL, pin!(call)).await.unwrap_or_else(|| Err(too_slow()))
     }
 
     fn healing(&self) -> MutexGuard<'_, Option<Healing>> {

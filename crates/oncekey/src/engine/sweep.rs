@@ -11,7 +11,7 @@ use oncekey_core::browse::{Browse, Cursor, Filter, Page};
 use oncekey_core::store::Purged;
 use oncekey_core::{
     Claim, Claimed, Class, ErrorKind, KeyId, Owner, Policy, Record, Refusal, Sent, State,
-    StateKind, StoreError, Write,
+    StateKind, Store as _, StoreError, Write,
 };
 
 use super::claim::store_time;

@@ -49,7 +49,15 @@ pub(super) struct Mark<'a> {
 /// shape of `Cache-Status` (RFC 9211).
 pub(super) struct Status {
     outcome: Outcome,
-    text: String,
+    said: Said,
+}
+
+/// What a status says.
+enum Said {
+    /// Words that are put together for one response.
+    Anew(String),
+    /// What most responses of a rule say.
+    Before(HeaderValue),
 }
 
 impl Status {
@@ -58,7 +66,12 @@ impl Status {
         let mut text = String::with_capacity(64);
         text.push_str("oncekey; ");
         text.push_str(outcome.word());
-        Self { outcome, text }
+        Self { outcome, said: Said::Anew(text) }
+    }
+
+    /// A status that was put together before, for another response.
+    pub(super) fn known(outcome: Outcome, value: HeaderValue) -> Self {
+        Self { outcome, said: Said::Before(value) }
     }
 
     /// The work ran in this request, and this became of its answer.
@@ -97,12 +110,20 @@ impl Status {
     }
 
     fn with(mut self, name: &str, value: impl std::fmt::Display) -> Self {
-        write!(self.text, "; {name}={value}").expect("a string takes everything");
+        if let Said::Anew(text) = &mut self.said {
+            write!(text, "; {name}={value}").expect("a string takes everything");
+        }
         self
     }
 
-    fn value(self) -> HeaderValue {
-        HeaderValue::try_from(self.text).expect("words and numbers of ours")
+    pub(super) fn value(self) -> HeaderValue {
+        match self.said {
+            // Copied, because a buffer with room to spare would need one more allocation.
+            Said::Anew(text) => {
+                HeaderValue::try_from(text.as_str()).expect("words and numbers of ours")
+            }
+            Said::Before(value) => value,
+        }
     }
 }
 
@@ -134,7 +155,8 @@ pub(super) fn mark(headers: &mut HeaderMap, mark: &Mark<'_>, status: Status) {
         headers.insert(ORIGINAL_REQUEST, original);
     }
     if !headers.contains_key(REQUEST_ID) {
-        headers.insert(REQUEST_ID, printable(mark.request.as_str().to_owned()));
+        let id = HeaderValue::try_from(mark.request.as_str());
+        headers.insert(REQUEST_ID, id.expect("printable ASCII is a field value"));
     }
     headers.insert(IDEMPOTENCY_STATUS, status.value());
     if let Some(rule) = mark.rule {

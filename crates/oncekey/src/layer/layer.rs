@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::{Arc, Once};
 
 use http::request::Parts;
-use http::{Extensions, HeaderName, Uri};
+use http::{Extensions, HeaderName, Request, Uri};
 use oncekey_core::policy::InFlight;
 use tower_layer::Layer;
 
@@ -213,6 +213,25 @@ impl LayerBuilder {
 }
 
 impl Config {
+    /// What to do with a request, if method and headers say so. If not, [`admit`](Self::admit) decides.
+    pub(super) fn admit_by_headers<B>(&self, request: &Request<B>) -> Option<Admission> {
+        let method = request.method();
+        match (&self.rules, &self.status) {
+            (_, None) if method.is_safe() => Some(Admission::Pass),
+            (_, Some(_)) if method.is_safe() => None,
+            (Rules::Choose(_), _) => None,
+            (Rules::One(rule), _) => match rule.looks_into_headers(method, request.headers())? {
+                Presence::Absent => {
+                    rule.meters().keyless();
+                    rule.meters().request(method, Outcome::Bypassed);
+                    Some(Admission::Pass)
+                }
+                Presence::Present => Some(Admission::Keyed(Arc::clone(rule))),
+                Presence::Perhaps => None,
+            },
+        }
+    }
+
     /// What to do with a request. Nothing here allocates: most requests pass.
     pub(super) fn admit(&self, parts: &Parts) -> Admission {
         if parts.method.is_safe() {

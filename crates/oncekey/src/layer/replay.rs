@@ -62,8 +62,10 @@ pub(super) fn save(
     trailers: Option<&HeaderMap>,
     traceparent: Option<&HeaderValue>,
 ) -> Result<Saved, HeaderError> {
-    // Room for the headers of most answers, so that it grows once.
-    let mut headers = Headers::with_capacity(256);
+    // Room for all of them and a trace, so that it is made once: it is kept for as long as the answer.
+    let room = head.headers.iter().map(|(name, value)| 8 + name.as_str().len() + value.len());
+    let trace = traceparent.map_or(0, |trace| 8 + TRACEPARENT.len() + trace.len());
+    let mut headers = Headers::with_capacity(room.sum::<usize>() + trace);
     let nominated = nominated(&head.headers);
     for (name, value) in &head.headers {
         let saved = is_replayed(name.as_str()) && *name != REDACTED;

@@ -48,10 +48,7 @@ impl Visit {
                         problem.request_id = Some(self.request.as_str().to_owned());
                         Status::problem(outcome, problem)
                     }
-                    None => {
-                        let retention = self.rule.shared_policy().retention;
-                        Status::ran(outcome, recorded, retention)
-                    }
+                    None => self.status_of_run(outcome, recorded),
                 };
                 let own = self.request.as_str();
                 mark(response.headers_mut(), &self.mark(Some(key), Some(own)), status);
@@ -67,6 +64,14 @@ impl Visit {
                 (Outcome::of_refusal(&refused), Ok(self.refuse(key, &refused)))
             }
             None => (outcome, Ok(self.broke(key, outcome, recorded))),
+        }
+    }
+
+    fn status_of_run(&self, outcome: Outcome, recorded: Recorded) -> Status {
+        match (outcome, recorded) {
+            // Nearly all of them.
+            (Outcome::Executed, Recorded::Kept) => Status::known(outcome, self.rule.status_field()),
+            (_, _) => Status::ran(outcome, recorded, self.rule.shared_policy().retention),
         }
     }
 

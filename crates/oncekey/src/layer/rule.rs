@@ -9,13 +9,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use http::request::Parts;
-use http::{HeaderName, HeaderValue, Method};
+use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use oncekey_core::policy::PolicyError;
 use oncekey_core::{FingerprintRules, Key, Policy};
 
+use super::headers::Status;
 use super::meters::Meters;
+use super::outcome::Outcome;
 use super::scope::ScopeFrom;
 use super::source::{KeySource, Place, SourceError, is_json};
+use crate::engine::Recorded;
 
 /// How a route treats its requests.
 #[derive(Debug)]
@@ -32,6 +35,7 @@ pub struct Rule {
     weak: WeakKeys,
     scope: Option<ScopeFrom>,
     policy_field: OnceLock<HeaderValue>,
+    status_field: OnceLock<HeaderValue>,
     meters: OnceLock<Meters>,
 }
 
@@ -93,6 +97,7 @@ impl Rule {
             weak: WeakKeys::default(),
             scope: None,
             policy_field: OnceLock::new(),
+            status_field: OnceLock::new(),
             meters: OnceLock::new(),
         }
     }
@@ -215,6 +220,29 @@ impl Rule {
         self.weak
     }
 
+    /// Looks whether a request has the key that it may have, as far as its headers say. `None` if
+    /// the rule is not that simple, or not for this method.
+    pub(super) fn looks_into_headers(
+        &self,
+        method: &Method,
+        headers: &HeaderMap,
+    ) -> Option<Presence> {
+        if self.mode != Mode::Optional || !self.is_for(method) {
+            return None;
+        }
+        let mut presence = Presence::Absent;
+        for source in &self.sources {
+            match source {
+                KeySource::Header(name) if headers.contains_key(name) => {
+                    presence = Presence::Present;
+                }
+                KeySource::Header(_) => {}
+                KeySource::Query(_) | KeySource::Json(_) => return None,
+            }
+        }
+        Some(presence)
+    }
+
     /// Looks whether a request has a key, as far as its head says.
     pub(super) fn looks_for_key(&self, parts: &Parts) -> Presence {
         if self.sources.iter().any(|source| source.is_in_head(parts)) {
@@ -264,6 +292,13 @@ impl Rule {
             HeaderValue::try_from(text).expect("letters, digits and punctuation")
         };
         self.policy_field.get_or_init(make).clone()
+    }
+
+    /// The value of `Idempotency-Status` for work that ran and whose answer is kept.
+    pub(super) fn status_field(&self) -> HeaderValue {
+        let retention = self.policy.retention;
+        let make = || Status::ran(Outcome::Executed, Recorded::Kept, retention).value();
+        self.status_field.get_or_init(make).clone()
     }
 
     /// The rule's meters, made on first use: a recorder that is installed before the first

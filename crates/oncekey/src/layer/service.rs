@@ -14,6 +14,7 @@ use super::future::ResponseFuture;
 use super::layer::{Admission, Config};
 use super::status;
 use super::visit::Visit;
+use super::work::{Brought, Work};
 
 /// A service that is safe to retry. Made by [`IdempotencyLayer`](super::IdempotencyLayer).
 ///
@@ -49,8 +50,13 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
+        // Without taking the request apart, which costs as much as the look at it.
+        let admission = self.config.admit_by_headers(&request);
+        if let Some(Admission::Pass) = admission {
+            return ResponseFuture::pass(self.inner.call(request));
+        }
         let (parts, body) = request.into_parts();
-        match self.config.admit(&parts) {
+        match admission.unwrap_or_else(|| self.config.admit(&parts)) {
             Admission::Pass => {
                 ResponseFuture::pass(self.inner.call(Request::from_parts(parts, body)))
             }
@@ -62,8 +68,12 @@ where
                 // The one that said it is ready goes into the story; a clone may not be.
                 let clone = self.inner.clone();
                 let ready = mem::replace(&mut self.inner, clone);
+                let limits = rule.shared_policy().limits;
                 let visit = Visit::new(Arc::clone(&self.config), rule, &parts);
-                ResponseFuture::keyed(visit.tell(ready, parts, body))
+                // In a box, because it is handed down through half a dozen futures.
+                let (body, span) = (Brought::Unread(body), visit.span.clone());
+                let work = Box::new(Work { service: ready, parts, body, limits, span });
+                ResponseFuture::keyed(visit.tell(work))
             }
         }
     }

@@ -56,12 +56,16 @@ impl<'r> Head<'r> {
             let values = self.headers.get_all(name).iter();
             lines.extend(values.map(|value| (name.as_str(), value.as_bytes())));
         }
-        let types = || self.headers.get_all(CONTENT_TYPE).iter().map(HeaderValue::as_bytes);
-        if types().nth(1).is_none() {
-            return types().next();
+        let types = self.headers.get_all(CONTENT_TYPE);
+        let mut first = types.iter().map(HeaderValue::as_bytes);
+        match (first.next(), first.next()) {
+            (only, None) => only,
+            // Who knows which of them the service believes: all count, and none means JSON.
+            (_, Some(_)) => {
+                let values = types.iter().map(HeaderValue::as_bytes);
+                lines.extend(values.map(|value| (CONTENT_TYPE.as_str(), value)));
+                None
+            }
         }
-        // Who knows which of them the service believes: all count, and none means JSON.
-        lines.extend(types().map(|value| (CONTENT_TYPE.as_str(), value)));
-        None
     }
 }

@@ -1,10 +1,11 @@
 //! One keyed request, from its arrival to its answer.
 
+use std::mem;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use http::request::Parts;
-use http::{HeaderMap, Method, Request, Response, Version};
+use http::{HeaderMap, HeaderName, Method, Request, Response, Version};
 use http_body::Body;
 use oncekey_core::{Key, Scope, fingerprint};
 use tower_service::Service;
@@ -18,10 +19,13 @@ use super::meters::Quality;
 use super::outcome::Outcome;
 use super::rule::{Mode, Rule, WeakKeys};
 use super::subject::Head;
-use super::work::Work;
+use super::work::{Brought, Work};
 use crate::clock::Stopwatch;
 use crate::engine::{Call, Replayed, Reply, RequestId};
 use crate::problem::{Code, Problem};
+
+/// Where clients count their attempts.
+const ATTEMPT: HeaderName = HeaderName::from_static("idempotency-attempt");
 
 /// A request that a rule applies to.
 pub(super) struct Visit {
@@ -45,9 +49,9 @@ enum Prepared {
     /// It was answered a moment ago.
     Known(Key, Box<Replayed>),
     /// The engine has to be asked.
-    Asks(Box<Call>, Bytes),
+    Asks(Arc<Call>),
     /// Its body was read in vain: there is no key, and none is needed.
-    Keyless(Bytes),
+    Keyless,
 }
 
 /// How a request ended, and the answer to it.
@@ -76,9 +80,7 @@ impl Visit {
     /// Tells the story of the request, and counts it.
     pub(super) async fn tell<S, B, RB>(
         self,
-        service: S,
-        parts: Parts,
-        body: B,
+        work: Box<Work<S, B>>,
     ) -> Result<Response<ResponseBody<RB>>, S::Error>
     where
         S: Service<Request<B>, Response = Response<RB>> + Send + 'static,
@@ -89,8 +91,7 @@ impl Visit {
         RB::Error: Send + 'static,
     {
         let watch = Stopwatch::start();
-        let (outcome, mut answer) =
-            self.story(service, parts, body).instrument(self.span.clone()).await;
+        let (outcome, mut answer) = self.story(work).instrument(self.span.clone()).await;
         if let Ok(response) = &mut answer {
             response.extensions_mut().insert(outcome);
         }
@@ -109,7 +110,7 @@ impl Visit {
 
     /// The order is part of the contract: key, scope, body, fingerprint, and only then the engine.
     /// Where a body may hold the key, it comes first.
-    async fn story<S, B, RB>(&self, service: S, parts: Parts, body: B) -> End<RB, S::Error>
+    async fn story<S, B, RB>(&self, mut work: Box<Work<S, B>>) -> End<RB, S::Error>
     where
         S: Service<Request<B>, Response = Response<RB>> + Send + 'static,
         S::Future: Send + 'static,
@@ -118,35 +119,34 @@ impl Visit {
         RB: Body<Data = Bytes> + Send + 'static,
         RB::Error: Send + 'static,
     {
-        let (call, body) = match self.prepare(&parts, body).await {
-            Ok(Prepared::Asks(call, body)) => (*call, body),
+        let call = match self.prepare(&mut work).await {
+            Ok(Prepared::Asks(call)) => call,
             Ok(Prepared::Known(key, replayed)) => {
                 return self.respond(&key, Reply::Replayed(*replayed));
             }
-            Ok(Prepared::Keyless(body)) => {
-                let mut service = service;
-                let answer = service.call(Request::from_parts(parts, B::from(body))).await;
+            Ok(Prepared::Keyless) => {
+                let answer = work.call_service().await;
                 let answer = answer.map(|response| response.map(ResponseBody::new));
                 return (Outcome::Bypassed, answer);
             }
             Err(turned) => return (turned.outcome, Ok(self.turn(*turned))),
         };
         let key = call.key.clone();
-        let limits = call.policy.limits;
-        let span = self.span.clone();
-        // In a box, because it is handed down through half a dozen futures.
-        let work = Box::new(Work { service, parts, body, limits });
-        let work = move |attempt| work.run(attempt).instrument(span);
+        let work = move |attempt| {
+            let span = work.span.clone();
+            work.run(attempt).instrument(span)
+        };
         let reply = self.config.engine.answer(call, work).await;
         self.respond(&key, reply)
     }
 
-    async fn prepare<B>(&self, parts: &Parts, body: B) -> Result<Prepared, Box<Turned>>
+    async fn prepare<S, B>(&self, work: &mut Work<S, B>) -> Result<Prepared, Box<Turned>>
     where
         B: Body<Data = Bytes>,
     {
-        if self.rule.needs_body(parts) {
-            let body = self.read(body, None).await?;
+        if self.rule.needs_body(&work.parts) {
+            let body = self.read(work, None).await?;
+            let parts = &work.parts;
             return match (self.key(parts, &body)?, self.rule.needs()) {
                 (Some(key), _) => {
                     let scope = self.scope(parts, &key)?;
@@ -155,14 +155,14 @@ impl Visit {
                 (None, Mode::Required) => Err(self.missing()),
                 (None, Mode::Optional | Mode::Off) => {
                     self.rule.meters().keyless();
-                    Ok(Prepared::Keyless(body))
+                    Ok(Prepared::Keyless)
                 }
             };
         }
-        let key = self.key(parts, &[])?.ok_or_else(|| self.missing())?;
-        let scope = self.scope(parts, &key)?;
-        let body = self.read(body, Some(&key)).await?;
-        Ok(self.recall(parts, key, scope, &body))
+        let key = self.key(&work.parts, &[])?.ok_or_else(|| self.missing())?;
+        let scope = self.scope(&work.parts, &key)?;
+        let body = self.read(work, Some(&key)).await?;
+        Ok(self.recall(&work.parts, key, scope, &body))
     }
 
     fn key(&self, parts: &Parts, body: &[u8]) -> Result<Option<Key>, Box<Turned>> {
@@ -214,13 +214,25 @@ impl Visit {
         Ok(scope)
     }
 
-    async fn read<B>(&self, body: B, key: Option<&Key>) -> Result<Bytes, Box<Turned>>
+    /// Reads the body, and leaves what was read in its place.
+    async fn read<S, B>(
+        &self,
+        work: &mut Work<S, B>,
+        key: Option<&Key>,
+    ) -> Result<Bytes, Box<Turned>>
     where
         B: Body<Data = Bytes>,
     {
-        let limit = self.rule.shared_policy().limits.request_body;
-        let problem = match read(body, limit).await {
-            Read::Whole(body) => return Ok(body),
+        let limit = work.limits.request_body;
+        let read = match mem::replace(&mut work.body, Brought::Read(Bytes::new())) {
+            Brought::Unread(body) => read(body, limit).await,
+            Brought::Read(body) => Read::Whole(body),
+        };
+        let problem = match read {
+            Read::Whole(body) => {
+                work.body = Brought::Read(body.clone());
+                return Ok(body);
+            }
             Read::TooLarge => Problem::new(
                 Code::BodyTooLarge,
                 format!(
@@ -259,13 +271,13 @@ impl Visit {
                 request: self.request.clone(),
                 policy: Arc::clone(self.rule.shared_policy()),
             };
-            Prepared::Asks(Box::new(call), body.clone())
+            Prepared::Asks(Arc::new(call))
         })
     }
 
     /// Clients that count their attempts let telemetry tell a retry from a second click.
     fn record_attempt(&self, headers: &HeaderMap) {
-        let line = headers.get("idempotency-attempt").and_then(|line| line.to_str().ok());
+        let line = headers.get(ATTEMPT).and_then(|line| line.to_str().ok());
         if let Some(attempt) = line.and_then(|text| text.parse::<u32>().ok()) {
             self.span.record("idempotency.attempt", display(attempt));
         }

@@ -6,10 +6,12 @@
 use bytes::Bytes;
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE};
 use http::request::Parts;
-use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
+use http::response::Parts as Head;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode};
 use http_body::Body;
 use oncekey_core::policy::{Fit, Limits};
 use tower_service::Service;
+use tracing::Span;
 
 use super::body::ResponseBody;
 use super::collect::{Collected, collect};
@@ -18,12 +20,26 @@ use super::replay;
 use super::undelivered::Undelivered;
 use crate::engine::{Attempt, Finish, NoSend};
 
+/// Where the trace of a request stands (W3C Trace Context). A name that is known needs no look at
+/// its letters.
+const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
+
 /// A service and the request for it.
-pub(super) struct Work<S> {
+pub(super) struct Work<S, B> {
     pub(super) service: S,
     pub(super) parts: Parts,
-    pub(super) body: Bytes,
+    pub(super) body: Brought<B>,
     pub(super) limits: Limits,
+    /// The span of the request, in which the work runs.
+    pub(super) span: Span,
+}
+
+/// The body that a client sent.
+pub(super) enum Brought<B> {
+    /// As it comes over the wire.
+    Unread(B),
+    /// The whole of it.
+    Read(Bytes),
 }
 
 /// What the caller that ran the work gets.
@@ -36,6 +52,14 @@ pub(super) enum Ended<B: Body, E> {
     NotBegun(NoSend),
 }
 
+/// What a look at the head of an answer says.
+enum Judged<B: Body, E> {
+    /// It cannot be kept.
+    Ended(Finish<Ended<B, E>>),
+    /// It can, if its body is whole and not too large.
+    Whole(Head, B),
+}
+
 /// What of the request is needed when the answer is there.
 struct Asked {
     method: Method,
@@ -43,9 +67,12 @@ struct Asked {
     limits: Limits,
 }
 
-impl<S> Work<S> {
+impl<S, B> Work<S, B> {
     /// Calls the service, unless the attempt may not act any more.
-    pub(super) async fn run<B, RB>(self: Box<Self>, attempt: Attempt) -> Finish<Ended<RB, S::Error>>
+    pub(super) async fn run<RB>(
+        mut self: Box<Self>,
+        attempt: Attempt,
+    ) -> Finish<Ended<RB, S::Error>>
     where
         S: Service<Request<B>, Response = Response<RB>>,
         B: From<Bytes>,
@@ -54,58 +81,71 @@ impl<S> Work<S> {
         if let Err(why) = attempt.send().await {
             return Finish::never_sent(Ended::NotBegun(why));
         }
-        let Self { mut service, mut parts, body, limits } = *self;
         let asked = Asked {
-            method: parts.method.clone(),
-            traceparent: parts.headers.get("traceparent").cloned(),
-            limits,
+            method: self.parts.method.clone(),
+            traceparent: self.parts.headers.get(TRACEPARENT).cloned(),
+            limits: self.limits,
         };
-        parts.extensions.insert(IdempotencyContext::new(attempt));
-        let answer = service.call(Request::from_parts(parts, B::from(body)));
-        // The service is one of many clones, and may hold a permit that others wait for.
-        drop(service);
-        match answer.await {
-            Ok(response) => asked.judge(response).await,
+        self.parts.extensions.insert(IdempotencyContext::new(attempt));
+        let (head, body) = match self.call_service().await {
+            Ok(response) => match asked.judge(response) {
+                Judged::Ended(finish) => return finish,
+                Judged::Whole(head, body) => (head, body),
+            },
             // The service may have done something before it failed.
-            Err(error) => Finish::no_answer(Ended::Failed(error)),
-        }
+            Err(error) => return Finish::no_answer(Ended::Failed(error)),
+        };
+        let collected = collect(body, asked.limits.saved_body).await;
+        asked.judge_body(head, collected)
+    }
+
+    /// Calls the service with what was sent.
+    pub(super) fn call_service<RB>(self) -> S::Future
+    where
+        S: Service<Request<B>, Response = Response<RB>>,
+        B: From<Bytes>,
+    {
+        // The service is one of many clones, and may hold a permit that others wait for: it is gone
+        // before anybody waits for the answer.
+        let Self { mut service, parts, body, .. } = self;
+        let body = match body {
+            Brought::Unread(body) => body,
+            Brought::Read(body) => B::from(body),
+        };
+        service.call(Request::from_parts(parts, body))
     }
 }
 
 impl Asked {
     /// What an answer counts as. The caller gets the whole of it in any case.
-    async fn judge<B, E>(self, response: Response<B>) -> Finish<Ended<B, E>>
-    where
-        B: Body<Data = Bytes>,
-    {
+    fn judge<B: Body, E>(&self, response: Response<B>) -> Judged<B, E> {
         let status = response.status();
         let untouched = |response: Response<B>| Ended::Answer(response.map(ResponseBody::new));
-        match Undelivered::of(response.extensions()) {
-            Some(Undelivered::NeverSent) => return Finish::never_sent(untouched(response)),
-            Some(Undelivered::NoAnswer) => return Finish::no_answer(untouched(response)),
-            None => {}
-        }
         let connected = self.method == Method::CONNECT && status.is_success();
-        if status == StatusCode::SWITCHING_PROTOCOLS || connected {
-            return Finish::not_kept(status.as_u16(), Fit::Upgraded, untouched(response));
-        }
-        if status.is_informational() {
+        Judged::Ended(match Undelivered::of(response.extensions()) {
+            Some(Undelivered::NeverSent) => Finish::never_sent(untouched(response)),
+            Some(Undelivered::NoAnswer) => Finish::no_answer(untouched(response)),
+            None if status == StatusCode::SWITCHING_PROTOCOLS || connected => {
+                Finish::not_kept(status.as_u16(), Fit::Upgraded, untouched(response))
+            }
             // No server can send it as an answer, so there is none.
-            return Finish::no_answer(untouched(response));
-        }
-        if is_stream(response.headers()) {
-            return Finish::not_kept(status.as_u16(), Fit::Streamed, untouched(response));
-        }
-        self.judge_body(response).await
+            None if status.is_informational() => Finish::no_answer(untouched(response)),
+            None if is_stream(response.headers()) => {
+                Finish::not_kept(status.as_u16(), Fit::Streamed, untouched(response))
+            }
+            None => {
+                let (head, body) = response.into_parts();
+                return Judged::Whole(head, body);
+            }
+        })
     }
 
-    async fn judge_body<B, E>(self, response: Response<B>) -> Finish<Ended<B, E>>
+    fn judge_body<B, E>(&self, mut head: Head, collected: Collected<B>) -> Finish<Ended<B, E>>
     where
         B: Body<Data = Bytes>,
     {
-        let (mut head, body) = response.into_parts();
         let status = head.status.as_u16();
-        match collect(body, self.limits.saved_body).await {
+        match collected {
             Collected::TooLarge { prefix, rest } => {
                 let body = ResponseBody::prefixed(prefix, rest);
                 let value = Ended::Answer(Response::from_parts(head, body));
@@ -139,7 +179,7 @@ impl Asked {
 }
 
 /// Whether a body is as long as its head says. A shorter one was cut somewhere on its way here.
-fn is_whole(head: &http::response::Parts, length: usize) -> bool {
+fn is_whole(head: &Head, length: usize) -> bool {
     if !replay::has_body(head.status) {
         return true;
     }
@@ -151,12 +191,11 @@ fn is_whole(head: &http::response::Parts, length: usize) -> bool {
 /// Whether an answer is a stream without an end in sight. Waiting for its end would hold it back
 /// from its client.
 fn is_stream(headers: &HeaderMap) -> bool {
-    let essence = |value: &HeaderValue| {
-        let bytes = value.as_bytes().split(|byte| *byte == b';').next().unwrap_or_default();
-        bytes.trim_ascii().to_ascii_lowercase()
-    };
     headers.get(CONTENT_TYPE).is_some_and(|value| {
-        matches!(&essence(value)[..], b"text/event-stream" | b"multipart/x-mixed-replace")
+        let essence = value.as_bytes().split(|byte| *byte == b';').next().unwrap_or_default();
+        let essence = essence.trim_ascii();
+        essence.eq_ignore_ascii_case(b"text/event-stream")
+            || essence.eq_ignore_ascii_case(b"multipart/x-mixed-replace")
     })
 }
 
