@@ -6,12 +6,15 @@
 //!
 //! | feature | what it adds |
 //! |---|---|
+//! | `flow` | [`flow`]: requests that resume instead of running again, on a pool of sqlx |
 //! | `sqlite` | [`store::sqlite`]: the embedded store, one file, durable |
 //! | `tower` | [`layer`]: `Idempotency-Key` for axum, hyper and other tower services |
 
 pub mod clock;
 pub mod engine;
 pub mod entropy;
+#[cfg(feature = "flow")]
+pub mod flow;
 #[cfg(feature = "tower")]
 pub mod layer;
 pub mod problem;
