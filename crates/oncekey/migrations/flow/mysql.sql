@@ -41,7 +41,7 @@ CREATE TABLE IF NOT EXISTS `{prefix}steps` (
     `flow_id` BINARY(32)     NOT NULL,
     `name`    VARBINARY(255) NOT NULL,
     `item`    VARBINARY(255) NOT NULL,
-    -- 1 phase, 2 effect, 3 pin, 4 turn of a machine.
+    -- 1 phase, 2 effect, 3 pin.
     `kind`    BIGINT         NOT NULL,
     `shape`   VARBINARY(255) NOT NULL,
     -- Digest of the arguments; empty if none were given.
@@ -62,7 +62,7 @@ CREATE TABLE IF NOT EXISTS `{prefix}effects` (
     -- 1 natural, 2 keyed, 3 probed, 4 once.
     `safety`      BIGINT          NOT NULL,
     `span`        BIGINT          NOT NULL,
-    -- 1 intended, 2 done, 3 undone, 4 undo failed.
+    -- 1 intended, 2 done, 3 undone, 4 undo failed, 5 refused.
     `state`       BIGINT          NOT NULL,
     `calls`       BIGINT          NOT NULL,
     `first_at`    BIGINT          NOT NULL,

@@ -43,7 +43,7 @@ CREATE TABLE IF NOT EXISTS {schema}.oncekey_steps (
     flow_id bytea  NOT NULL,
     name    text   NOT NULL,
     item    text   NOT NULL,
-    -- 1 phase, 2 effect, 3 pin, 4 turn of a machine.
+    -- 1 phase, 2 effect, 3 pin.
     kind    bigint NOT NULL,
     shape   text   NOT NULL,
     -- Digest of the arguments; empty if none were given.
@@ -64,7 +64,7 @@ CREATE TABLE IF NOT EXISTS {schema}.oncekey_effects (
     -- 1 natural, 2 keyed, 3 probed, 4 once.
     safety      bigint NOT NULL,
     span        bigint NOT NULL,
-    -- 1 intended, 2 done, 3 undone, 4 undo failed.
+    -- 1 intended, 2 done, 3 undone, 4 undo failed, 5 refused.
     state       bigint NOT NULL,
     calls       bigint NOT NULL,
     first_at    bigint NOT NULL,

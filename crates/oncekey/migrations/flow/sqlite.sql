@@ -43,7 +43,7 @@ CREATE TABLE IF NOT EXISTS oncekey_steps (
     flow_id BLOB    NOT NULL,
     name    TEXT    NOT NULL,
     item    TEXT    NOT NULL,
-    -- 1 phase, 2 effect, 3 pin, 4 turn of a machine.
+    -- 1 phase, 2 effect, 3 pin.
     kind    INTEGER NOT NULL,
     shape   TEXT    NOT NULL,
     -- Digest of the arguments; empty if none were given.
@@ -64,7 +64,7 @@ CREATE TABLE IF NOT EXISTS oncekey_effects (
     -- 1 natural, 2 keyed, 3 probed, 4 once.
     safety      INTEGER NOT NULL,
     span        INTEGER NOT NULL,
-    -- 1 intended, 2 done, 3 undone, 4 undo failed.
+    -- 1 intended, 2 done, 3 undone, 4 undo failed, 5 refused.
     state       INTEGER NOT NULL,
     calls       INTEGER NOT NULL,
     first_at    INTEGER NOT NULL,

@@ -41,7 +41,6 @@ pub(crate) struct Held {
     pub(crate) before: Before,
     /// Whether it is to be compensated.
     pub(crate) way: Way,
-    pub(crate) pivot: String,
     pub(crate) data: Option<Vec<u8>>,
     pub(crate) point: String,
 }
@@ -72,8 +71,6 @@ pub(crate) enum Claimed {
     Mismatch,
     /// It waits for a person.
     Parked(String),
-    /// It was compensated.
-    Undone(String),
     /// It was given up by a person.
     Dead(String),
     /// It was started by a version that this code does not go on with.
@@ -154,7 +151,6 @@ enum Decision {
     /// For so many microseconds at least.
     Busy(i64),
     Parked,
-    Undone,
     Dead,
     Skew,
 }
@@ -173,9 +169,8 @@ fn decide(stored: &Stored, start: &Start, patience: Patience) -> Decision {
         return Decision::Mismatch;
     }
     match stored.state {
-        state::DONE => Decision::Replay,
+        state::DONE | state::UNDONE => Decision::Replay,
         state::PARKED => Decision::Parked,
-        state::UNDONE => Decision::Undone,
         state::DEAD => Decision::Dead,
         _ if stored.lease > stored.now => Decision::Busy(stored.lease - stored.now),
         _ if patience == Patience::Due && stored.due > stored.now => {
@@ -288,7 +283,6 @@ async fn begin_anew<S: TxStore>(store: &S, start: &Start) -> Result<Option<Held>
         grace: start.grace,
         before: Before::Nothing,
         way: Way::Forward,
-        pivot: String::new(),
         data: None,
         point: "started".to_owned(),
     }))
@@ -304,7 +298,6 @@ fn held_of(start: &Start, stored: Stored, before: Before) -> Held {
         grace: start.grace,
         before,
         way: if stored.state == state::UNDOING { Way::Back } else { Way::Forward },
-        pivot: stored.pivot,
         data: stored.data,
         point: stored.point,
     }
@@ -313,6 +306,7 @@ fn held_of(start: &Start, stored: Stored, before: Before) -> Held {
 fn refused(decision: Decision, stored: Stored) -> Claimed {
     match decision {
         Decision::Mismatch => Claimed::Mismatch,
+        // What was compensated says what it said when it stopped.
         Decision::Replay => match stored.reply {
             Some(saved) => Claimed::Replay(saved),
             None => Claimed::Dead("it is finished, but has no reply".to_owned()),
@@ -321,7 +315,6 @@ fn refused(decision: Decision, stored: Stored) -> Claimed {
             Claimed::Busy(Duration::from_micros(u64::try_from(left).unwrap_or(0)))
         }
         Decision::Parked => Claimed::Parked(stored.reason),
-        Decision::Undone => Claimed::Undone(stored.reason),
         Decision::Dead => Claimed::Dead(stored.reason),
         Decision::Skew => Claimed::Skew(stored.version),
         Decision::TakeOver => unreachable!("a takeover is no refusal"),

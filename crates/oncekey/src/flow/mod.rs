@@ -6,19 +6,42 @@
 //! was replaced takes its business rows back with it; and no transaction is open during a foreign
 //! call.
 
-#[allow(dead_code, reason = "flows are built on it")]
+mod checkpoint;
 mod claim;
-#[allow(dead_code, reason = "flows are built on it")]
+mod completer;
+mod drive;
+mod effect;
+mod halt;
+mod history;
+mod machine;
 mod point;
-#[allow(dead_code, reason = "flows are built on it")]
+mod reconcile;
+mod registry;
+mod reply;
+mod resolve;
+mod run;
+mod saga;
 mod sql;
-#[allow(dead_code, reason = "flows are built on it")]
 pub mod sqlx;
 mod store;
 mod tables;
+pub mod testing;
 #[cfg(test)]
 mod tests;
 
+pub use self::checkpoint::Checkpoint;
+pub use self::completer::{Completed, Completer};
+pub use self::drive::{FlowError, FlowKey, Outcome, Source};
+pub use self::effect::{Ask, Asked, Effect, Failed, NoProbe, Probe, Safety};
+pub use self::halt::{Drift, Halt};
+pub use self::history::{History, PastEffect, PastEvent, PastStep, Rehearsed};
+pub use self::machine::{Machine, Next, Turn, Turned};
 pub use self::point::{PhaseTx, Step};
+pub use self::reconcile::{Finding, ForeignLedger, Page, Reconciled, Reconciler};
+pub use self::registry::{BuildError, Builder, Definition, Flows, Options};
+pub use self::reply::{Finished, Reply};
+pub use self::resolve::{Listed, Resolved, Stuck};
+pub use self::run::{Flow, Unvisited};
+pub use self::saga::{Compensation, Did};
 pub use self::store::{Cell, Open, Row, TxError, TxStore, TxTrouble, Value};
 pub use self::tables::{BadName, Dialect, Layout, migrate};

@@ -59,7 +59,7 @@ impl Step {
     /// One of several steps of a name, by something that says which: never a position in a list that
     /// may change.
     #[must_use]
-    pub fn item(name: impl Into<String>, item: impl ToString) -> Self {
+    pub fn item(name: impl Into<String>, item: &(impl ToString + ?Sized)) -> Self {
         Self { name: name.into(), item: item.to_string() }
     }
 
@@ -98,10 +98,9 @@ impl From<String> for Step {
 /// What kind of step it was.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    Phase = 1,
-    Effect = 2,
-    Pin = 3,
-    Turn = 4,
+    Phase,
+    Effect,
+    Pin,
 }
 
 impl Kind {
@@ -110,7 +109,6 @@ impl Kind {
             Self::Phase => 1,
             Self::Effect => 2,
             Self::Pin => 3,
-            Self::Turn => 4,
         }
     }
 }

@@ -28,8 +28,20 @@ pub(crate) struct Statements {
     pub(crate) wait: Arc<str>,
     pub(crate) park: Arc<str>,
     pub(crate) event: Arc<str>,
-    pub(crate) due: Arc<str>,
     pub(crate) held: Arc<str>,
+    pub(crate) pivot: Arc<str>,
+    pub(crate) turn_back: Arc<str>,
+    pub(crate) undo_ended: Arc<str>,
+    pub(crate) undone: Arc<str>,
+    pub(crate) resolve: Arc<str>,
+    pub(crate) resolve_done: Arc<str>,
+    pub(crate) adopt: Arc<str>,
+    pub(crate) settle_any: Arc<str>,
+    pub(crate) events: Arc<str>,
+    pub(crate) list: Arc<str>,
+    pub(crate) by_foreign_key: Arc<str>,
+    pub(crate) keep_data: Arc<str>,
+    pub(crate) keep_data_and_sleep: Arc<str>,
 }
 
 /// The columns that a claim decides by, and what a replay needs.
@@ -69,19 +81,20 @@ const INTEND: &str = "INSERT INTO {effects} (flow_id, name, item, seq, safety, s
      FROM {flows} AS f WHERE f.flow_id = ? AND f.fence = ? AND f.owner = ? AND f.state = 1";
 
 impl Statements {
+    #[allow(clippy::too_many_lines, reason = "a list of statements, one after the other")]
     pub(crate) fn new(dialect: Dialect, before: &str) -> Self {
         let of = |template: &str| {
             let held = template.replace("{held}", HELD);
             render(dialect, before, &held)
         };
-        let skip = match dialect {
-            // One writer: there is nobody to skip.
-            Dialect::Sqlite => "",
-            Dialect::Postgres | Dialect::Mysql => " FOR UPDATE SKIP LOCKED",
-        };
         let hold = match dialect {
             Dialect::Sqlite => "",
             Dialect::Postgres | Dialect::Mysql => " FOR UPDATE",
+        };
+        let open = match dialect {
+            Dialect::Postgres => " AND current_setting('oncekey.phase', true) = 'on'",
+            // There a savepoint tells.
+            Dialect::Sqlite | Dialect::Mysql => "",
         };
         let start = match dialect {
             // What changes nothing: unlike IGNORE it hides no other error. Who won is told by the
@@ -108,32 +121,59 @@ impl Statements {
             advance_and_put: of(ADVANCE_AND_PUT),
             finish: of(&format!(
                 "UPDATE {{flows}} SET state = 3, point = 'finished', lease = 0, finished = {{now}}, \
-                 status = ?, headers = ?, body = ?, reason = '' WHERE {HELD}{}",
-                if dialect == Dialect::Postgres {
-                    " AND current_setting('oncekey.phase', true) = 'on'"
-                } else {
-                    ""
-                }
+                 status = ?, headers = ?, body = ?, reason = '' WHERE {HELD}{open}"
             )),
             // The flow's row is locked while the intent is written: a takeover comes before or after.
             intend: of(&format!("{INTEND}{hold}")),
-            intend_again: of("UPDATE {effects} SET calls = calls + 1, last_at = {now} \
-                 WHERE flow_id = ? AND name = ? AND item = ? AND state = 1"),
+            intend_again: of("UPDATE {effects} SET state = 1, calls = calls + 1, last_at = {now} \
+                 WHERE flow_id = ? AND name = ? AND item = ? AND state IN (1, 5)"),
             settle_effect: of("UPDATE {effects} SET state = ?, last_at = {now} \
                  WHERE flow_id = ? AND name = ? AND item = ? AND state = 1"),
+            // Whoever ends an attempt takes its name from the flow: a renewal that was under way and
+            // comes late revives nothing.
             wait: of("UPDATE {flows} SET state = CASE WHEN state = 1 THEN 2 ELSE state END, \
-                 lease = 0, due = {now} + ?, reason = ? \
+                 owner = ?, lease = 0, due = {now} + ?, reason = ? \
                  WHERE flow_id = ? AND fence = ? AND owner = ? AND state IN (1, 5)"),
-            park: of("UPDATE {flows} SET state = 4, lease = 0, reason = ? \
+            park: of("UPDATE {flows} SET state = 4, owner = ?, lease = 0, reason = ? \
                  WHERE flow_id = ? AND fence = ? AND owner = ? AND state IN (1, 5)"),
             event: of("INSERT INTO {events} (flow_id, at, fence, what, detail) \
                  VALUES (?, {now}, ?, ?, ?)"),
-            due: of(&format!(
-                "SELECT f.flow_id, f.name, f.version, f.fence, f.owner, f.lease, f.attempts, \
-                 f.input, f.state FROM {{flows}} AS f \
-                 WHERE f.state IN (1, 2, 5) AND f.due <= {{now}} ORDER BY f.due LIMIT ?{skip}"
-            )),
             held: of("SELECT count(*) FROM {flows} WHERE {held}"),
+            pivot: of("UPDATE {flows} SET pivot = ? WHERE {held}"),
+            turn_back: of("UPDATE {flows} SET state = 5, point = 'undoing', status = ?, \
+                 headers = ?, body = ?, reason = ? WHERE {held}"),
+            // Not bound to a fence of its own: the caller holds the flow's row in the same
+            // transaction.
+            undo_ended: of("UPDATE {effects} SET state = ?, undo_calls = undo_calls + 1, \
+                 last_at = {now}, reason = ? WHERE flow_id = ? AND name = ? AND item = ?"),
+            undone: of("UPDATE {flows} SET state = ?, point = ?, lease = 0, finished = {now}, \
+                 reason = ? WHERE flow_id = ? AND fence = ? AND owner = ? AND state = 5"),
+            // What a person decides outdates every owner.
+            resolve: of("UPDATE {flows} SET state = ?, fence = {greatest}(fence + 1, {now}), \
+                 owner = ?, lease = 0, due = {now}, attempts = ?, reason = ? \
+                 WHERE flow_id = ? AND state IN (2, 4, 5, 7)"),
+            resolve_done: of("UPDATE {flows} SET state = 3, point = 'finished', \
+                 fence = {greatest}(fence + 1, {now}), owner = ?, lease = 0, finished = {now}, \
+                 status = ?, headers = ?, body = ?, reason = ? \
+                 WHERE flow_id = ? AND state IN (2, 4, 5)"),
+            adopt: of(PUT_STEP),
+            settle_any: of("UPDATE {effects} SET state = ?, last_at = {now}, reason = ? \
+                 WHERE flow_id = ? AND name = ? AND item = ?"),
+            events: of("SELECT at, fence, what, detail FROM {events} WHERE flow_id = ? \
+                 ORDER BY id"),
+            list: of(
+                "SELECT f.flow_id, f.name, f.version, f.state, f.attempts, f.point, f.reason, \
+                 f.created FROM {flows} AS f WHERE f.state = ? ORDER BY f.created LIMIT ?",
+            ),
+            by_foreign_key: of("SELECT e.flow_id, e.name, e.item, e.state, f.state, f.lease, \
+                 {now} AS now FROM {effects} AS e JOIN {flows} AS f ON f.flow_id = e.flow_id \
+                 WHERE e.foreign_key = ?"),
+            keep_data: of(&format!("UPDATE {{flows}} SET data = ?, point = ? WHERE {HELD}{open}")),
+            // Sleeping is progress: the count of attempts begins anew.
+            keep_data_and_sleep: of(&format!(
+                "UPDATE {{flows}} SET data = ?, point = ?, state = 2, lease = 0, attempts = 0, \
+                 due = {{now}} + ? WHERE {HELD}{open}"
+            )),
         }
     }
 }

@@ -167,13 +167,11 @@ pub(super) fn render(dialect: Dialect, before: &str, template: &str) -> Arc<str>
 /// PostgreSQL numbers its values.
 fn numbered(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 16);
-    let mut number = 0;
-    for part in text.split('?') {
+    for (number, part) in text.split('?').enumerate() {
         if number > 0 {
             out.push_str(&format!("${number}"));
         }
         out.push_str(part);
-        number += 1;
     }
     out
 }

@@ -43,6 +43,7 @@ on_each_database!(
     a_dropped_begin_leaves_no_transaction_open,
     fences_rise_and_attempts_are_counted_at_the_claim,
     tables_can_be_made_by_many_at_once,
+    a_renewal_that_comes_late_revives_nothing,
 );
 
 /// Databases of their own for tests.
@@ -297,4 +298,21 @@ async fn tables_can_be_made_by_many_at_once<S: TxStore>(store: S) {
         made.await.unwrap().unwrap();
     }
     migrate(&store).await.unwrap();
+}
+
+/// The renewal was under way when the attempt ended: its statement arrives after the end.
+async fn a_renewal_that_comes_late_revives_nothing<S: TxStore>(store: S) {
+    for undoing in [false, true] {
+        let id = if undoing { 1 } else { 2 };
+        let held = won(&store, &start(id, 1, LONG)).await;
+        if undoing {
+            let back = store.layout().statement("UPDATE {flows} SET state = 5 WHERE flow_id = ?");
+            let met = store.execute_once(&back, &[Value::Bytes(held.id.as_bytes())]).await.unwrap();
+            assert_eq!(met, 1);
+        }
+        let waits = super::drive::wait(&store, &held, Duration::ZERO, "").await.unwrap();
+        assert_eq!(waits, Kept::Yes);
+        assert_eq!(renew(&store, &held).await.unwrap(), Kept::Fenced, "undoing: {undoing}");
+        assert_eq!(won(&store, &start(id, 2, LONG)).await.attempts, 2);
+    }
 }

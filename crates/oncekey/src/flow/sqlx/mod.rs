@@ -33,6 +33,7 @@ async fn begun<T: Send + 'static>(
 }
 
 /// What can be done about an error of the driver, whichever database it is.
+#[allow(clippy::wildcard_enum_match_arm, reason = "the driver adds kinds of errors as it likes")]
 pub(crate) fn common_trouble(error: &sqlx::Error) -> TxTrouble {
     match error {
         sqlx::Error::Database(found) if found.is_unique_violation() => TxTrouble::Duplicate,

@@ -183,12 +183,11 @@ fn read(row: &SqliteRow) -> Result<Row, TxError> {
 
 /// What can be done about an error of the driver.
 pub(crate) fn trouble(error: sqlx::Error) -> TxError {
-    let kind = match &error {
-        // The code of SQLite, with its extension in the higher bits: busy and locked.
-        sqlx::Error::Database(found) if matches!(number(found.code().as_deref()) & 255, 5 | 6) => {
-            TxTrouble::Conflict
-        }
-        error => super::common_trouble(error),
+    // The code of SQLite, with its extension in the higher bits: busy and locked.
+    let code = error.as_database_error().map(|found| number(found.code().as_deref()) & 255);
+    let kind = match code {
+        Some(5 | 6) => TxTrouble::Conflict,
+        Some(_) | None => super::common_trouble(&error),
     };
     TxError::new(kind, error)
 }
