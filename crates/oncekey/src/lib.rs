@@ -20,6 +20,8 @@ pub mod layer;
 pub mod problem;
 pub mod store;
 
+#[cfg(feature = "flow")]
+pub use flow::tx;
 pub use oncekey_core as core;
 
 /// The code of the how-tos compiles and, where it can, runs.

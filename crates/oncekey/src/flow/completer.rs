@@ -156,6 +156,7 @@ impl Completed {
             Outcome::InProgress { .. }
             | Outcome::Later { .. }
             | Outcome::Mismatch
+            | Outcome::NotRetained
             | Outcome::Dead { .. }
             | Outcome::Skew { .. } => self.left += 1,
         }

@@ -50,6 +50,8 @@ pub enum Outcome {
         /// Why.
         reason: String,
     },
+    /// It is finished, and what it said was not kept or is not kept any more.
+    NotRetained,
     /// It was begun by a version that this program does not go on with. Another node may.
     Skew {
         /// That version.

@@ -152,8 +152,20 @@ pub(super) fn render(dialect: Dialect, before: &str, template: &str) -> Arc<str>
         Dialect::Mysql => "CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED)",
     };
     let mut text = template.replace("{now}", now).replace("{events}", "{flow_events}");
-    let tables =
-        ["flows", "steps", "effects", "staged", "flow_events", "findings", "flow_migrations"];
+    let tables = [
+        "flows",
+        "steps",
+        "effects",
+        "staged",
+        "flow_events",
+        "findings",
+        "flow_migrations",
+        // Of the key store.
+        "records",
+        "answers",
+        "fresh",
+        "settled",
+    ];
     text = text.replace("{migrations}", "{flow_migrations}");
     for table in tables {
         text = text.replace(&format!("{{{table}}}"), &format!("{before}{table}"));

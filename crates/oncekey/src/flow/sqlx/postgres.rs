@@ -111,8 +111,9 @@ impl TxStore for SqlxPostgres {
 
     async fn script(&self, text: &str) -> Result<(), TxError> {
         // Of processes that start together one makes the tables: `IF NOT EXISTS` alone lets two of
-        // them meet in the catalogue.
-        let locked = format!("BEGIN; SELECT pg_advisory_xact_lock({LOCK}); {text} COMMIT;");
+        // them meet in the catalogue. Statements that are sent together are one transaction; with a
+        // BEGIN of our own, an error would leave it open on a connection of the pool.
+        let locked = format!("SELECT pg_advisory_xact_lock({LOCK}); {text}");
         sqlx::raw_sql(AssertSqlSafe(locked)).execute(&self.pool).await.map_err(trouble)?;
         Ok(())
     }
