@@ -20,9 +20,17 @@ pub mod layer;
 pub mod problem;
 pub mod store;
 
-#[cfg(feature = "flow")]
+#[cfg(all(
+    feature = "flow",
+    any(feature = "mysql", feature = "postgres", feature = "sqlite")
+))]
 pub use flow::tx;
 pub use oncekey_core as core;
+
+/// The code of the how-to about flows.
+#[cfg(all(doctest, feature = "flow", feature = "sqlite"))]
+#[doc = include_str!("../../../docs/how-to/resume-requests-with-flows.md")]
+struct ResumeRequestsWithFlows;
 
 /// The code of the how-tos compiles and, where it can, runs.
 #[cfg(all(doctest, feature = "sqlite", feature = "tower"))]

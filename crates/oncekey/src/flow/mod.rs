@@ -5,6 +5,28 @@
 //! their names, never by their positions; the fence is part of every commit, so that an owner that
 //! was replaced takes its business rows back with it; and no transaction is open during a foreign
 //! call.
+//!
+//! [`Flows`] starts them, [`Flow`] is what their code takes its steps with, [`Completer`] brings
+//! abandoned ones to their end, [`tx`](fn@tx) is for handlers that only write to their own database.
+//!
+//! A store without transactions for the application's rows cannot hold a flow, and that is an error of
+//! the compiler:
+//!
+#![cfg_attr(feature = "redis", doc = "```compile_fail,E0277")]
+#![cfg_attr(not(feature = "redis"), doc = "```ignore")]
+//! use oncekey::flow::Flow;
+//! use oncekey::store::redis::RedisStore;
+//!
+//! async fn charge(flow: Flow<RedisStore>) {}
+//! ```
+//!
+#![cfg_attr(feature = "dynamodb", doc = "```compile_fail,E0277")]
+#![cfg_attr(not(feature = "dynamodb"), doc = "```ignore")]
+//! use oncekey::flow::Flow;
+//! use oncekey::store::dynamodb::DynamoStore;
+//!
+//! async fn charge(flow: Flow<DynamoStore>) {}
+//! ```
 
 mod checkpoint;
 mod claim;
@@ -13,6 +35,7 @@ mod drive;
 mod effect;
 mod halt;
 mod history;
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
 mod local;
 mod machine;
 mod point;
@@ -36,6 +59,7 @@ pub use self::drive::{FlowError, FlowKey, Outcome, Source};
 pub use self::effect::{Ask, Asked, Effect, Failed, NoProbe, Probe, Safety};
 pub use self::halt::{Drift, Halt};
 pub use self::history::{History, PastEffect, PastEvent, PastStep, Rehearsed};
+#[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
 pub use self::local::{Local, Times, tx};
 pub use self::machine::{Machine, Next, Turn, Turned};
 pub use self::point::{PhaseTx, Step};

@@ -8,7 +8,10 @@ use sqlx::sqlite::{
     SqliteConnectOptions, SqliteConnection, SqliteJournalMode, SqlitePool, SqlitePoolOptions,
     SqliteRow, SqliteSynchronous,
 };
-use sqlx::{AssertSqlSafe, Executor as _, Row as _, Sqlite, Transaction, ValueRef as _};
+use sqlx::{
+    AssertSqlSafe, Connection as _, Executor as _, Row as _, SqlSafeStr, Sqlite, Transaction,
+    ValueRef as _,
+};
 
 use crate::flow::store::{Cell, Open, Row, TxError, TxStore, TxTrouble, Value};
 use crate::flow::tables::{BadName, Dialect, Layout};
@@ -81,8 +84,15 @@ impl TxStore for SqlxSqlite {
         let pool = self.pool.clone();
         // In a task of its own: see the module.
         super::begun(async move {
+            let mut connection = pool.acquire().await?;
+            // Somebody ended a transaction behind the driver's back, which still counts it.
+            while connection.is_in_transaction() {
+                let _ = connection.close().await;
+                connection = pool.acquire().await?;
+            }
             // A transaction that first reads and then writes would be told that it is too late.
-            let mut tx = pool.begin_with("BEGIN IMMEDIATE").await?;
+            let immediate = SqlSafeStr::into_sql_str("BEGIN IMMEDIATE");
+            let mut tx = Transaction::begin(connection, Some(immediate)).await?;
             tx.execute("SAVEPOINT oncekey_phase").await?;
             Ok(tx)
         })
@@ -101,7 +111,12 @@ impl TxStore for SqlxSqlite {
     async fn still_open(conn: &mut Self::Conn) -> Result<Open, TxError> {
         match conn.execute("RELEASE SAVEPOINT oncekey_phase").await {
             Ok(_) => Ok(Open::Yes),
-            Err(sqlx::Error::Database(_)) => Ok(Open::Ended),
+            Err(sqlx::Error::Database(_)) => {
+                // The driver still counts the transaction that somebody ended: what it rolls back
+                // next must be there, or else the connection is of no use to anybody.
+                let _ = conn.execute("BEGIN").await;
+                Ok(Open::Ended)
+            }
             Err(error) => Err(trouble(error)),
         }
     }
