@@ -185,6 +185,36 @@ async fn a_frozen_owner_that_was_replaced_changes_nothing() {
     assert_eq!(body, b"false");
 }
 
+/// The intent is committed before the call: a process that dies after it leaves the outcome unknown, and
+/// what must not be repeated is not.
+#[tokio::test]
+async fn a_call_that_must_not_be_repeated_is_not_after_a_crash() {
+    let (rig, provider, crash) = (Rig::new().await, Provider::default(), Plan::new());
+    let (called, crashes) = (provider.clone(), crash.clone());
+    let body = move |flow: Flow<Store>, (): ()| {
+        let (provider, crash) = (called.clone(), crashes.clone());
+        async move {
+            flow.effect::<String>("charge", Safety::Once)
+                .call(async |key| {
+                    let charge = provider.charge(key, 1).await;
+                    crash.point().await.map_err(|_| Failed::Unknown(String::new()))?;
+                    charge
+                })
+                .await?;
+            flow.finish(async |_| Ok(Reply::empty(201))).await
+        }
+    };
+    let flows = rig.flows(Definition::new("pay", body)).await;
+    crash.arm(1, Fault::Crash);
+    let first = flows.run("pay", &key("a"), &()).await.unwrap();
+    assert!(matches!(first, Outcome::Later { .. }), "{first:?}");
+    // The next process.
+    crash.arm(99, Fault::Fail);
+    let again = flows.run("pay", &key("a"), &()).await.unwrap();
+    assert!(matches!(again, Outcome::Parked { .. }), "{again:?}");
+    assert_eq!(provider.calls(), 1);
+}
+
 /// What the other side has done is written to this list.
 type Log = Arc<Mutex<Vec<String>>>;
 

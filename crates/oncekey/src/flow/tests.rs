@@ -251,17 +251,18 @@ async fn a_smuggled_commit_is_noticed<S: TxStore>(store: S) {
 
 /// The trap of the driver: a `begin` that is dropped while the server answers.
 async fn a_dropped_begin_leaves_no_transaction_open<S: TxStore>(store: S) {
-    for polls in 0..40 {
-        let mut begin = Box::pin(store.begin());
-        for _ in 0..polls {
-            let polled = std::future::poll_fn(|context| {
-                std::task::Poll::Ready(begin.as_mut().poll(context).is_ready())
-            });
-            if polled.await {
-                break;
+    for wakes in (0..12).cycle().take(60) {
+        // Polled when it was woken, so many times, and dropped when it is woken once more: for one
+        // of the numbers, that is when the server has answered to BEGIN and nobody has read it.
+        let (mut begin, mut left) = (Box::pin(store.begin()), wakes);
+        std::future::poll_fn(|context| {
+            if left == 0 {
+                return std::task::Poll::Ready(());
             }
-            tokio::task::yield_now().await;
-        }
+            left -= 1;
+            begin.as_mut().poll(context).map(drop)
+        })
+        .await;
         drop(begin);
     }
     // Whatever is written now is there for everybody.
