@@ -5,6 +5,7 @@
 //! whatever the flow believes. I44, I45, I48.
 #![cfg(all(feature = "flow", feature = "sqlite", feature = "postgres", feature = "mysql"))]
 #![expect(clippy::unwrap_used, reason = "what tests share fails as tests do")]
+#![allow(clippy::wildcard_enum_match_arm, reason = "a test fails on whatever it does not expect")]
 
 #[allow(dead_code, reason = "each test uses a part of it")]
 #[path = "../common/child.rs"]
@@ -147,7 +148,6 @@ fn enumerate(kind: &str, flow: &str) {
         let done = i64::from(flow == "rides");
         assert_eq!((rides, receipts, stuck), (1, done, 0), "{kind} {name}");
     }
-    println!("{kind} {flow}: killed at {points} points");
 }
 
 #[test]
