@@ -6,18 +6,31 @@
 //!
 //! | feature | what it adds |
 //! |---|---|
+//! | `flow` | [`flow`]: requests that resume instead of running again, on a pool of sqlx |
 //! | `sqlite` | [`store::sqlite`]: the embedded store, one file, durable |
 //! | `tower` | [`layer`]: `Idempotency-Key` for axum, hyper and other tower services |
 
 pub mod clock;
 pub mod engine;
 pub mod entropy;
+#[cfg(feature = "flow")]
+pub mod flow;
 #[cfg(feature = "tower")]
 pub mod layer;
 pub mod problem;
 pub mod store;
 
+#[cfg(all(
+    feature = "flow",
+    any(feature = "mysql", feature = "postgres", feature = "sqlite")
+))]
+pub use flow::tx;
 pub use oncekey_core as core;
+
+/// The code of the how-to about flows.
+#[cfg(all(doctest, feature = "flow", feature = "sqlite"))]
+#[doc = include_str!("../../../docs/how-to/resume-requests-with-flows.md")]
+struct ResumeRequestsWithFlows;
 
 /// The code of the how-tos compiles and, where it can, runs.
 #[cfg(all(doctest, feature = "sqlite", feature = "tower"))]

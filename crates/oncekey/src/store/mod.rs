@@ -11,7 +11,7 @@ mod opened;
     feature = "sqlite"
 ))]
 #[allow(dead_code, reason = "no store uses all of it, and any may be left out")]
-mod parts;
+pub(crate) mod parts;
 #[allow(dead_code, reason = "what only some stores need is unused when they are left out")]
 mod url;
 

@@ -1,0 +1,455 @@
+//! Driving a flow: claim, run the body in a task of its own, keep the lease, write down how it ended.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use oncekey_core::{Key, KeyId, Owner, Scope};
+use serde::Serialize;
+use sha2::{Digest, Sha256};
+
+use super::claim::{Claimed, Held, Kept, Patience, Start, Way, claim, micros, renew};
+use super::halt::Halt;
+use super::registry::{Definition, Flows};
+use super::reply::Reply;
+use super::run::{Flow, Grip, Run};
+use super::saga::Stopped;
+use super::store::{TxError, TxStore, Value};
+
+/// How a request to run a flow ended. None of these is an error.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Outcome {
+    /// It is finished.
+    Replied {
+        /// What it said, now or then.
+        reply: Reply,
+        /// Whether it said so before this request.
+        source: Source,
+    },
+    /// Somebody else drives it.
+    InProgress {
+        /// When to ask again.
+        retry_after: Duration,
+    },
+    /// It could not go on and will be tried again, by the completer or by the next request.
+    Later {
+        /// When to ask again.
+        retry_after: Duration,
+        /// Why.
+        why: String,
+    },
+    /// The key was used with another input, or for another flow.
+    Mismatch,
+    /// It waits for a person.
+    Parked {
+        /// Why.
+        reason: String,
+    },
+    /// It was given up by a person.
+    Dead {
+        /// Why.
+        reason: String,
+    },
+    /// It is finished, and what it said was not kept or is not kept any more.
+    NotRetained,
+    /// It was begun by a version that this program does not go on with. Another node may.
+    Skew {
+        /// That version.
+        version: i64,
+    },
+}
+
+/// Whether a reply is new.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Source {
+    /// This request finished the flow.
+    Fresh,
+    /// It was finished before.
+    Replayed,
+}
+
+/// Why a flow could not be asked for.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum FlowError {
+    /// No flow has that name.
+    #[error("no flow is called {0}")]
+    NoSuchFlow(String),
+    /// The input has no JSON form.
+    #[error("the input of the flow has no form in JSON")]
+    Input,
+    /// The database could not be asked. Nothing was begun, or it goes on by itself.
+    #[error("the database could not be asked")]
+    Store(#[from] TxError),
+    /// The runtime is shutting down.
+    #[error("the program is shutting down")]
+    Stopping,
+}
+
+/// Which flow: whose key it is, and the key.
+#[derive(Clone, Debug)]
+pub struct FlowKey {
+    pub(crate) scope: Scope,
+    pub(crate) key: Key,
+}
+
+impl FlowKey {
+    /// The key of a client in its scope.
+    #[must_use]
+    pub const fn new(scope: Scope, key: Key) -> Self {
+        Self { scope, key }
+    }
+}
+
+/// A failed attempt is tried again at once so often, if what was in the way is gone soon: a deadlock
+/// needs one more try, rarely two.
+const QUICK: u32 = 5;
+/// What soon means.
+const SOON: Duration = Duration::from_millis(250);
+
+impl<S: TxStore> Flows<S> {
+    /// Runs a flow, or goes on with it, or says what it said.
+    ///
+    /// # Errors
+    /// If no flow has that name or the database cannot be asked. What a flow comes to is no error.
+    ///
+    /// # Cancellation
+    /// Dropping it changes nothing: the flow is driven by a task of its own, and the next request with
+    /// the same key is told what came of it.
+    pub async fn run<I: Serialize>(
+        &self,
+        name: &str,
+        key: &FlowKey,
+        input: &I,
+    ) -> Result<Outcome, FlowError> {
+        let id = KeyId::derive(&self.0.namespace, &key.scope, &key.key, None);
+        let texts = (key.key.as_bytes().to_vec(), key.scope.as_bytes().to_vec());
+        self.run_as(name, id, texts, input).await
+    }
+
+    /// The same for a key that was claimed elsewhere, as by the layer: the flow has its id.
+    ///
+    /// # Errors
+    /// As of [`run`](Self::run).
+    pub async fn run_for<I: Serialize>(
+        &self,
+        name: &str,
+        id: KeyId,
+        input: &I,
+    ) -> Result<Outcome, FlowError> {
+        self.run_as(name, id, (Vec::new(), Vec::new()), input).await
+    }
+
+    async fn run_as<I: Serialize>(
+        &self,
+        name: &str,
+        id: KeyId,
+        (key, scope): (Vec<u8>, Vec<u8>),
+        input: &I,
+    ) -> Result<Outcome, FlowError> {
+        let definition = self.definition(name)?;
+        let input = serde_json::to_vec(input).map_err(|_| FlowError::Input)?;
+        let start = self.start_of(&definition, id, input, (key, scope));
+        let flows = self.clone();
+        let driven =
+            tokio::spawn(async move { flows.drive(&definition, start, Patience::None).await });
+        driven.await.map_err(|_| FlowError::Stopping)?
+    }
+
+    pub(crate) fn definition(&self, name: &str) -> Result<Arc<Definition<S>>, FlowError> {
+        let found = self.0.definitions.get(name).cloned();
+        found.ok_or_else(|| FlowError::NoSuchFlow(name.to_owned()))
+    }
+
+    pub(crate) fn start_of(
+        &self,
+        definition: &Definition<S>,
+        id: KeyId,
+        input: Vec<u8>,
+        (key, scope): (Vec<u8>, Vec<u8>),
+    ) -> Start {
+        let mut digest = Sha256::new();
+        digest.update(b"oncekey/flow-input/1\0");
+        digest.update(&input);
+        Start {
+            id,
+            name: definition.name.clone(),
+            version: definition.version,
+            accepts: definition.accepts,
+            owner: self.owner(),
+            lease: self.0.options.lease,
+            grace: self.0.options.grace,
+            fingerprint: digest.finalize().into(),
+            input,
+            key,
+            scope,
+        }
+    }
+
+    pub(crate) fn owner(&self) -> Owner {
+        let mut bytes = [0; 16];
+        self.0.entropy.fill(&mut bytes);
+        Owner::from_bytes(bytes)
+    }
+
+    /// Claims and drives, in a task that nobody drops.
+    pub(crate) async fn drive(
+        &self,
+        definition: &Arc<Definition<S>>,
+        mut start: Start,
+        patience: Patience,
+    ) -> Result<Outcome, FlowError> {
+        let mut quick = 0;
+        loop {
+            let asked = self.0.uptime.elapsed();
+            let held = match self.claimed(&start, patience).await? {
+                Claimed::Won(held) => *held,
+                refused @ (Claimed::Replay(_)
+                | Claimed::Busy(_)
+                | Claimed::Mismatch
+                | Claimed::Parked(_)
+                | Claimed::Dead(_)
+                | Claimed::Skew(_)) => return Ok(outcome_of(refused)),
+            };
+            let grip = Arc::new(Grip::new(Arc::clone(&self.0.uptime)));
+            grip.asked(asked);
+            if held.attempts > self.0.options.most_attempts {
+                let why = format!("it was begun {} times and never ended", held.attempts - 1);
+                return self.park(&held, &why).await;
+            }
+            let halt = match self.attempt(definition, &start, &held, &grip).await {
+                Ok(reply) => return Ok(Outcome::Replied { reply, source: Source::Fresh }),
+                Err(halt) => halt,
+            };
+            match halt {
+                Halt::Fenced => {
+                    return Ok(Outcome::InProgress { retry_after: self.0.options.lease });
+                }
+                Halt::Park(why) => return self.park(&held, &why).await,
+                Halt::Drift(drift) => return self.park(&held, &drift.to_string()).await,
+                Halt::Retry { after: Some(after), why } if after <= SOON && quick < QUICK => {
+                    quick += 1;
+                    self.wait(&held, Duration::ZERO, &why).await?;
+                    tokio::time::sleep(after * quick).await;
+                    start.owner = self.owner();
+                }
+                Halt::Retry { after, why } => return self.later(&held, after, &why).await,
+                Halt::Store(error) => return self.later(&held, None, &chain(&error)).await,
+                Halt::Asleep { after } => {
+                    let why = "it sleeps".to_owned();
+                    return Ok(Outcome::Later { retry_after: after, why });
+                }
+                Halt::Stop(_) => unreachable!("a stop was turned into a reply"),
+            }
+        }
+    }
+
+    /// Claims, and asks again with the same owner if the answer was lost.
+    async fn claimed(&self, start: &Start, patience: Patience) -> Result<Claimed, TxError> {
+        let mut pause = Duration::from_millis(5);
+        for _ in 0..3 {
+            match claim(&self.0.store, start, patience).await {
+                Err(error) if super::claim::may_pass(&error) => {}
+                claimed => return claimed,
+            }
+            tokio::time::sleep(pause).await;
+            pause *= 4;
+        }
+        claim(&self.0.store, start, patience).await
+    }
+
+    /// One attempt, with its lease kept alive beside it.
+    async fn attempt(
+        &self,
+        definition: &Arc<Definition<S>>,
+        start: &Start,
+        held: &Held,
+        grip: &Arc<Grip>,
+    ) -> Result<Reply, Halt> {
+        let names = (Arc::from(definition.name.as_str()), Arc::clone(&self.0.namespace));
+        let store = self.0.store.clone();
+        let run =
+            Run::load(store, held.clone(), names, &definition.rules, Arc::clone(grip)).await?;
+        let run = Arc::new(run);
+        let body = {
+            let (flows, definition) = (self.clone(), Arc::clone(definition));
+            let (run, input) = (Arc::clone(&run), start.input.clone());
+            async move { flows.go(&definition, run, &input).await }
+        };
+        // A task of its own again, so that a panic ends it and nothing else.
+        let mut task = tokio::spawn(body);
+        tokio::select! {
+            biased;
+            ended = &mut task => match ended {
+                Ok(ended) => ended,
+                Err(error) if error.is_panic() => Err(Halt::retry("the flow panicked")),
+                Err(_) => Err(Halt::retry("the program is shutting down")),
+            },
+            () = self.keep(held, grip) => {
+                task.abort();
+                Err(Halt::Fenced)
+            }
+        }
+    }
+
+    async fn go(
+        &self,
+        definition: &Definition<S>,
+        run: Arc<Run<S>>,
+        input: &[u8],
+    ) -> Result<Reply, Halt> {
+        if run.held.way == Way::Forward {
+            let flow = Flow { run: Arc::clone(&run) };
+            let reply = match (definition.body)(flow, input)?.await {
+                Ok(finished) => return Ok(Reply(finished.0)),
+                Err(Halt::Stop(reply)) => reply,
+                Err(halt) => return Err(halt),
+            };
+            match run.stop(&reply).await? {
+                Stopped::Ended => return Ok(reply),
+                Stopped::Back => {}
+            }
+        }
+        run.go_back(&self.0.compensations, self.0.options.most_undo_attempts).await?;
+        match super::claim::look(&self.0.store, &run.held.id).await? {
+            Some(stored) => stored.reply.map(Reply).ok_or(Halt::Fenced),
+            None => Err(Halt::Fenced),
+        }
+    }
+
+    /// Renews the lease until it is lost.
+    async fn keep(&self, held: &Held, grip: &Grip) {
+        loop {
+            // A third: two renewals may fail before the lease lapses.
+            tokio::time::sleep(held.lease / 3).await;
+            let asked = self.0.uptime.elapsed();
+            match renew(&self.0.store, held).await {
+                Ok(Kept::Yes) => grip.renewed(asked),
+                Ok(Kept::Fenced) => {
+                    grip.lose();
+                    // The last commit of the flow ends its lease too: let it say so itself.
+                    tokio::time::sleep(held.lease).await;
+                    return;
+                }
+                // A failed renewal is not a lost lease.
+                Err(error) => tracing::warn!(%error, "the lease of a flow could not be renewed"),
+            }
+        }
+    }
+
+    async fn later(
+        &self,
+        held: &Held,
+        after: Option<Duration>,
+        why: &str,
+    ) -> Result<Outcome, FlowError> {
+        if held.attempts >= self.0.options.most_attempts {
+            let why = format!("it failed {} times: {why}", held.attempts);
+            return self.park(held, &why).await;
+        }
+        let after = after.unwrap_or_else(|| self.pause(held.attempts));
+        self.wait(held, after, why).await?;
+        Ok(Outcome::Later { retry_after: after, why: why.to_owned() })
+    }
+
+    /// The pause after so many attempts: doubled each time, and three quarters to five quarters of
+    /// that, so that flows that failed together do not come back together.
+    fn pause(&self, attempts: i64) -> Duration {
+        let doublings = u32::try_from(attempts - 1).unwrap_or(0).min(30);
+        let pause = self.0.options.pause.saturating_mul(1 << doublings);
+        let mut byte = [0];
+        self.0.entropy.fill(&mut byte);
+        let pause = pause.min(self.0.options.longest_pause);
+        pause * 3 / 4 + pause / 2 * u32::from(byte[0]) / 255
+    }
+
+    async fn wait(&self, held: &Held, after: Duration, why: &str) -> Result<(), TxError> {
+        let why = short(why);
+        // If nobody can be told, the lease lapses, and the completer comes a little later.
+        if let Err(error) = wait(&self.0.store, held, after, &why).await {
+            tracing::warn!(%error, "the end of an attempt could not be written down");
+        }
+        self.note(held, "attempt failed", &why).await
+    }
+
+    async fn park(&self, held: &Held, why: &str) -> Result<Outcome, FlowError> {
+        let sql = self.0.store.layout().sql();
+        let why = short(why);
+        let values = [
+            Value::Bytes(&NOBODY),
+            Value::Text(&why),
+            Value::Bytes(held.id.as_bytes()),
+            Value::Int(held.fence),
+            Value::Bytes(held.owner.as_bytes()),
+        ];
+        self.0.store.execute_once(&sql.park, &values).await?;
+        self.note(held, "parked", &why).await?;
+        tracing::warn!(flow = %held.id, reason = why, "a flow is parked");
+        Ok(Outcome::Parked { reason: why })
+    }
+
+    async fn note(&self, held: &Held, what: &str, detail: &str) -> Result<(), TxError> {
+        let sql = self.0.store.layout().sql();
+        let values = [
+            Value::Bytes(held.id.as_bytes()),
+            Value::Int(held.fence),
+            Value::Text(what),
+            Value::Text(detail),
+        ];
+        // History for people: the flow does not depend on it.
+        let _ = self.0.store.execute_once(&sql.event, &values).await;
+        Ok(())
+    }
+}
+
+/// The owner of a flow that nobody drives.
+const NOBODY: [u8; 16] = [0; 16];
+
+/// Ends an attempt: the flow waits for the next one.
+pub(crate) async fn wait<S: TxStore>(
+    store: &S,
+    held: &Held,
+    after: Duration,
+    why: &str,
+) -> Result<Kept, TxError> {
+    let values = [
+        Value::Bytes(&NOBODY),
+        Value::Int(micros(after)),
+        Value::Text(why),
+        Value::Bytes(held.id.as_bytes()),
+        Value::Int(held.fence),
+        Value::Bytes(held.owner.as_bytes()),
+    ];
+    Ok(Kept::of(store.execute_once(&store.layout().sql().wait, &values).await?))
+}
+
+fn outcome_of(claimed: Claimed) -> Outcome {
+    match claimed {
+        Claimed::Replay(saved) => {
+            Outcome::Replied { reply: Reply(saved), source: Source::Replayed }
+        }
+        Claimed::Busy(left) => Outcome::InProgress { retry_after: left },
+        Claimed::Mismatch => Outcome::Mismatch,
+        Claimed::Parked(reason) => Outcome::Parked { reason },
+        Claimed::Dead(reason) => Outcome::Dead { reason },
+        Claimed::Skew(version) => Outcome::Skew { version },
+        Claimed::Won(_) => unreachable!("what was won is driven"),
+    }
+}
+
+/// What fits into a reason.
+pub(crate) fn short(text: &str) -> String {
+    const MOST: usize = 1_000;
+    text[..text.floor_char_boundary(MOST)].to_owned()
+}
+
+/// An error with its causes.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(found) = cause {
+        text = format!("{text}: {found}");
+        cause = found.source();
+    }
+    text
+}

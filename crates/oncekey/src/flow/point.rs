@@ -1,0 +1,246 @@
+//! Recovery points: what a step leaves behind, in the same commit as the application's rows.
+
+use std::collections::HashMap;
+use std::ops::{Deref, DerefMut};
+
+use oncekey_core::{KeyId, Saved};
+
+use super::claim::{Held, Kept};
+use super::store::{Open, TxError, TxStore, Value};
+use super::tables::Dialect;
+
+/// A transaction of a phase: the application's native connection, and what can be staged beside it.
+///
+/// It has no `commit`: the flow commits it together with the recovery point. A `COMMIT` that is
+/// smuggled in as a statement is noticed, and the flow is parked.
+#[derive(Debug)]
+pub struct PhaseTx<S: TxStore> {
+    pub(crate) store: S,
+    pub(crate) tx: S::Tx,
+    pub(crate) flow: Option<KeyId>,
+}
+
+impl<S: TxStore> Deref for PhaseTx<S> {
+    type Target = S::Conn;
+
+    fn deref(&self) -> &S::Conn {
+        S::conn_ref(&self.tx)
+    }
+}
+
+impl<S: TxStore> DerefMut for PhaseTx<S> {
+    fn deref_mut(&mut self) -> &mut S::Conn {
+        S::conn(&mut self.tx)
+    }
+}
+
+impl<S: TxStore> PhaseTx<S> {
+    /// The flow that the transaction belongs to, if it belongs to one.
+    #[must_use]
+    pub const fn flow_id(&self) -> Option<&KeyId> {
+        self.flow.as_ref()
+    }
+
+    /// The store of the transaction.
+    #[must_use]
+    pub const fn store(&self) -> &S {
+        &self.store
+    }
+}
+
+/// A step by its name, and by its item if there are several of that name.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Step {
+    pub(crate) name: String,
+    pub(crate) item: String,
+}
+
+impl Step {
+    /// One of several steps of a name, by something that says which: never a position in a list that
+    /// may change.
+    #[must_use]
+    pub fn item(name: impl Into<String>, item: &(impl ToString + ?Sized)) -> Self {
+        Self { name: name.into(), item: item.to_string() }
+    }
+
+    /// The name as one text, for derived keys and for people. Length-prefixed, so that no two steps
+    /// have the same.
+    #[must_use]
+    pub(crate) fn label(&self) -> String {
+        match self.item.is_empty() {
+            true => self.name.clone(),
+            false => format!("{}[{}:{}]", self.name, self.item.len(), self.item),
+        }
+    }
+
+    /// The longest name and the longest item, in bytes: what the columns of all databases hold.
+    pub(crate) const LONGEST: usize = 255;
+
+    pub(crate) fn is_sound(&self) -> bool {
+        !self.name.is_empty()
+            && self.name.len() <= Self::LONGEST
+            && self.item.len() <= Self::LONGEST
+    }
+}
+
+impl From<&str> for Step {
+    fn from(name: &str) -> Self {
+        Self { name: name.to_owned(), item: String::new() }
+    }
+}
+
+impl From<String> for Step {
+    fn from(name: String) -> Self {
+        Self { name, item: String::new() }
+    }
+}
+
+/// What kind of step it was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Phase,
+    Effect,
+    Pin,
+}
+
+impl Kind {
+    pub(crate) const fn code(self) -> i64 {
+        match self {
+            Self::Phase => 1,
+            Self::Effect => 2,
+            Self::Pin => 3,
+        }
+    }
+}
+
+/// A step that was taken.
+#[derive(Clone, Debug)]
+pub(crate) struct Taken {
+    pub(crate) kind: i64,
+    pub(crate) shape: String,
+    pub(crate) bound: Vec<u8>,
+    pub(crate) output: Vec<u8>,
+    pub(crate) at: i64,
+}
+
+/// What a step leaves behind.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Point<'p> {
+    pub(crate) step: &'p Step,
+    pub(crate) kind: Kind,
+    pub(crate) shape: &'p str,
+    pub(crate) bound: &'p [u8],
+    pub(crate) output: &'p [u8],
+}
+
+/// What came of the last statement of a phase.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Advanced {
+    /// The recovery point is written and will be committed with the rest.
+    Yes,
+    /// Somebody else has the flow: roll everything back.
+    Fenced,
+    /// Somebody ended the transaction inside the phase.
+    Smuggled,
+}
+
+/// Writes a recovery point under the fence, as the last thing in a transaction.
+pub(crate) async fn advance<S: TxStore>(
+    store: &S,
+    tx: &mut S::Tx,
+    held: &Held,
+    point: Point<'_>,
+) -> Result<Advanced, TxError> {
+    let sql = store.layout().sql();
+    let conn = S::conn(tx);
+    if S::still_open(conn).await? == Open::Ended {
+        return Ok(Advanced::Smuggled);
+    }
+    let id = Value::Bytes(held.id.as_bytes());
+    let fence = Value::Int(held.fence);
+    let proof = [Value::Text(&point.step.name), id, fence, Value::Bytes(held.owner.as_bytes())];
+    let row = [
+        Value::Text(&point.step.name),
+        Value::Text(&point.step.item),
+        Value::Int(point.kind.code()),
+        Value::Text(point.shape),
+        Value::Bytes(point.bound),
+        Value::Bytes(point.output),
+        fence,
+    ];
+    if store.layout().dialect() == Dialect::Postgres {
+        let values = [&proof[..], &row[..]].concat();
+        let met = S::execute(conn, &sql.advance_and_put, &values).await?;
+        return if met == 1 { Ok(Advanced::Yes) } else { why(store, conn, held).await };
+    }
+    if S::execute(conn, &sql.advance, &proof).await? == 0 {
+        return Ok(Advanced::Fenced);
+    }
+    let values = [&[id][..], &row[..]].concat();
+    S::execute(conn, &sql.put_step, &values).await?;
+    Ok(Advanced::Yes)
+}
+
+/// Stores the reply and ends the flow, as the last thing in a transaction.
+pub(crate) async fn finish<S: TxStore>(
+    store: &S,
+    tx: &mut S::Tx,
+    held: &Held,
+    reply: &Saved,
+) -> Result<Advanced, TxError> {
+    let sql = store.layout().sql();
+    let conn = S::conn(tx);
+    if S::still_open(conn).await? == Open::Ended {
+        return Ok(Advanced::Smuggled);
+    }
+    let headers = reply.headers.encode();
+    let values = [
+        Value::Int(i64::from(reply.status)),
+        Value::Bytes(&headers),
+        Value::Bytes(&reply.body),
+        Value::Bytes(held.id.as_bytes()),
+        Value::Int(held.fence),
+        Value::Bytes(held.owner.as_bytes()),
+    ];
+    match Kept::of(S::execute(conn, &sql.finish, &values).await?) {
+        Kept::Yes => Ok(Advanced::Yes),
+        Kept::Fenced if store.layout().dialect() == Dialect::Postgres => {
+            why(store, conn, held).await
+        }
+        Kept::Fenced => Ok(Advanced::Fenced),
+    }
+}
+
+/// Why the fenced statement met no row: the fence, or a transaction that somebody ended.
+async fn why<S: TxStore>(store: &S, conn: &mut S::Conn, held: &Held) -> Result<Advanced, TxError> {
+    let values = [
+        Value::Bytes(held.id.as_bytes()),
+        Value::Int(held.fence),
+        Value::Bytes(held.owner.as_bytes()),
+    ];
+    let rows = S::query(conn, &store.layout().sql().held, &values).await?;
+    let still = rows.first().map_or(Ok(0), |row| row.int(0))?;
+    Ok(if still == 0 { Advanced::Fenced } else { Advanced::Smuggled })
+}
+
+/// The steps that a flow has taken.
+pub(crate) async fn steps<S: TxStore>(
+    store: &S,
+    id: &KeyId,
+) -> Result<HashMap<Step, Taken>, TxError> {
+    let sql = store.layout().sql();
+    let rows = store.query_once(&sql.steps, &[Value::Bytes(id.as_bytes())]).await?;
+    rows.iter()
+        .map(|row| {
+            let step = Step { name: row.text(0)?.to_owned(), item: row.text(1)?.to_owned() };
+            let taken = Taken {
+                kind: row.int(2)?,
+                shape: row.text(3)?.to_owned(),
+                bound: row.bytes(4)?.to_vec(),
+                output: row.bytes(5)?.to_vec(),
+                at: row.int(7)?,
+            };
+            Ok((step, taken))
+        })
+        .collect()
+}

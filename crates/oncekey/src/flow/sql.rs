@@ -1,0 +1,179 @@
+//! What is said to the database about flows.
+//!
+//! Every write after the claim names flow, fence and owner in its condition and meets no row if
+//! somebody else has taken over. PostgreSQL checks the condition again after a lock wait, MySQL reads
+//! the newest row when it writes, SQLite has one writer: so each is decided on the newest row.
+
+use std::sync::Arc;
+
+use super::tables::{Dialect, render};
+
+/// The statements, made once for a layout.
+#[derive(Debug)]
+pub(crate) struct Statements {
+    pub(crate) start: Arc<str>,
+    pub(crate) look: Arc<str>,
+    pub(crate) look_and_hold: Arc<str>,
+    pub(crate) take_over: Arc<str>,
+    pub(crate) renew: Arc<str>,
+    pub(crate) steps: Arc<str>,
+    pub(crate) effects: Arc<str>,
+    pub(crate) advance: Arc<str>,
+    pub(crate) put_step: Arc<str>,
+    pub(crate) advance_and_put: Arc<str>,
+    pub(crate) finish: Arc<str>,
+    pub(crate) intend: Arc<str>,
+    pub(crate) intend_again: Arc<str>,
+    pub(crate) settle_effect: Arc<str>,
+    pub(crate) wait: Arc<str>,
+    pub(crate) park: Arc<str>,
+    pub(crate) event: Arc<str>,
+    pub(crate) held: Arc<str>,
+    pub(crate) pivot: Arc<str>,
+    pub(crate) turn_back: Arc<str>,
+    pub(crate) undo_ended: Arc<str>,
+    pub(crate) undone: Arc<str>,
+    pub(crate) resolve: Arc<str>,
+    pub(crate) resolve_done: Arc<str>,
+    pub(crate) adopt: Arc<str>,
+    pub(crate) settle_any: Arc<str>,
+    pub(crate) events: Arc<str>,
+    pub(crate) list: Arc<str>,
+    pub(crate) by_foreign_key: Arc<str>,
+    pub(crate) keep_data: Arc<str>,
+    pub(crate) keep_data_and_sleep: Arc<str>,
+}
+
+/// The columns that a claim decides by, and what a replay needs.
+const LOOK: &str = "SELECT f.owner, f.fence, f.state, f.lease, {now} AS now, f.fingerprint, f.name, \
+     f.version, f.attempts, f.point, f.status, f.headers, f.body, f.reason, f.input, f.due, f.pivot, \
+     f.data, f.created FROM {flows} AS f WHERE f.flow_id = ?";
+
+/// Who still holds the flow, and only that.
+const HELD: &str = "flow_id = ? AND fence = ? AND owner = ? AND state = 1";
+
+const START: &str = "INSERT INTO {flows} (flow_id, name, version, state, fence, owner, lease, due, \
+     attempts, point, pivot, fingerprint, input, client_key, scope, created, reason) \
+     VALUES (?, ?, ?, 1, {now}, ?, {now} + ?, {now} + ?, 1, 'started', '', ?, ?, ?, ?, {now}, '')";
+
+/// Everything that the decision looked at and that can change is compared.
+const TAKE_OVER: &str = "UPDATE {flows} SET state = CASE WHEN state = 2 THEN 1 ELSE state END, \
+     fence = {greatest}(fence + 1, {now}), owner = ?, lease = {now} + ?, due = {now} + ?, \
+     attempts = attempts + 1, version = ?, reason = '' \
+     WHERE flow_id = ? AND fence = ? AND owner = ? AND lease = ? AND state IN (1, 2, 5)";
+
+const PUT_STEP: &str = "INSERT INTO {steps} (flow_id, name, item, kind, shape, bound, output, fence, \
+     at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, {now})";
+
+/// The fence, the recovery point and the step in one statement. `current_setting` tells whether this
+/// is still the transaction that was begun.
+const ADVANCE_AND_PUT: &str = "WITH held AS (UPDATE {flows} SET point = ? \
+     WHERE flow_id = ? AND fence = ? AND owner = ? AND state = 1 \
+     AND current_setting('oncekey.phase', true) = 'on' RETURNING flow_id) \
+     INSERT INTO {steps} (flow_id, name, item, kind, shape, bound, output, fence, at) \
+     SELECT flow_id, ?, ?, ?, ?, ?, ?, ?, {now} FROM held";
+
+const INTEND: &str = "INSERT INTO {effects} (flow_id, name, item, seq, safety, span, state, calls, \
+     first_at, last_at, bound, foreign_key, undo_name, undo_data, undo_calls, reason) \
+     SELECT f.flow_id, ?, ?, \
+     (SELECT coalesce(max(e.seq), 0) + 1 FROM {effects} AS e WHERE e.flow_id = f.flow_id), \
+     ?, ?, 1, 1, {now}, {now}, ?, ?, ?, ?, 0, '' \
+     FROM {flows} AS f WHERE f.flow_id = ? AND f.fence = ? AND f.owner = ? AND f.state = 1";
+
+impl Statements {
+    #[allow(clippy::too_many_lines, reason = "a list of statements, one after the other")]
+    pub(crate) fn new(dialect: Dialect, before: &str) -> Self {
+        let of = |template: &str| {
+            let held = template.replace("{held}", HELD);
+            render(dialect, before, &held)
+        };
+        let hold = match dialect {
+            Dialect::Sqlite => "",
+            Dialect::Postgres | Dialect::Mysql => " FOR UPDATE",
+        };
+        let open = match dialect {
+            Dialect::Postgres => " AND current_setting('oncekey.phase', true) = 'on'",
+            // There a savepoint tells.
+            Dialect::Sqlite | Dialect::Mysql => "",
+        };
+        let start = match dialect {
+            // What changes nothing: unlike IGNORE it hides no other error. Who won is told by the
+            // owner in the row, because drivers count such a row in different ways.
+            Dialect::Mysql => format!("{START} ON DUPLICATE KEY UPDATE flow_id = flow_id"),
+            Dialect::Sqlite | Dialect::Postgres => {
+                format!("{START} ON CONFLICT (flow_id) DO NOTHING RETURNING fence, lease")
+            }
+        };
+        Self {
+            start: of(&start),
+            look: of(LOOK),
+            look_and_hold: of(&format!("{LOOK}{hold}")),
+            take_over: of(TAKE_OVER),
+            renew: of("UPDATE {flows} SET lease = {now} + ?, due = {now} + ? WHERE flow_id = ? \
+                 AND fence = ? AND owner = ? AND state IN (1, 5)"),
+            steps: of("SELECT name, item, kind, shape, bound, output, fence, at FROM {steps} \
+                 WHERE flow_id = ? ORDER BY at, name, item"),
+            effects: of("SELECT name, item, seq, safety, span, state, calls, first_at, last_at, \
+                 bound, foreign_key, undo_name, undo_data, undo_calls, reason, {now} AS now \
+                 FROM {effects} WHERE flow_id = ? ORDER BY seq"),
+            advance: of("UPDATE {flows} SET point = ? WHERE {held}"),
+            put_step: of(PUT_STEP),
+            advance_and_put: of(ADVANCE_AND_PUT),
+            finish: of(&format!(
+                "UPDATE {{flows}} SET state = 3, point = 'finished', lease = 0, finished = {{now}}, \
+                 status = ?, headers = ?, body = ?, reason = '' WHERE {HELD}{open}"
+            )),
+            // The flow's row is locked while the intent is written: a takeover comes before or after.
+            intend: of(&format!("{INTEND}{hold}")),
+            intend_again: of("UPDATE {effects} SET state = 1, calls = calls + 1, last_at = {now} \
+                 WHERE flow_id = ? AND name = ? AND item = ? AND state IN (1, 5)"),
+            settle_effect: of("UPDATE {effects} SET state = ?, last_at = {now} \
+                 WHERE flow_id = ? AND name = ? AND item = ? AND state = 1"),
+            // Whoever ends an attempt takes its name from the flow: a renewal that was under way and
+            // comes late revives nothing.
+            wait: of("UPDATE {flows} SET state = CASE WHEN state = 1 THEN 2 ELSE state END, \
+                 owner = ?, lease = 0, due = {now} + ?, reason = ? \
+                 WHERE flow_id = ? AND fence = ? AND owner = ? AND state IN (1, 5)"),
+            park: of("UPDATE {flows} SET state = 4, owner = ?, lease = 0, reason = ? \
+                 WHERE flow_id = ? AND fence = ? AND owner = ? AND state IN (1, 5)"),
+            event: of("INSERT INTO {events} (flow_id, at, fence, what, detail) \
+                 VALUES (?, {now}, ?, ?, ?)"),
+            held: of("SELECT count(*) FROM {flows} WHERE {held}"),
+            pivot: of("UPDATE {flows} SET pivot = ? WHERE {held}"),
+            turn_back: of("UPDATE {flows} SET state = 5, point = 'undoing', status = ?, \
+                 headers = ?, body = ?, reason = ? WHERE {held}"),
+            // Not bound to a fence of its own: the caller holds the flow's row in the same
+            // transaction.
+            undo_ended: of("UPDATE {effects} SET state = ?, undo_calls = undo_calls + 1, \
+                 last_at = {now}, reason = ? WHERE flow_id = ? AND name = ? AND item = ?"),
+            undone: of("UPDATE {flows} SET state = ?, point = ?, lease = 0, finished = {now}, \
+                 reason = ? WHERE flow_id = ? AND fence = ? AND owner = ? AND state = 5"),
+            // What a person decides outdates every owner.
+            resolve: of("UPDATE {flows} SET state = ?, fence = {greatest}(fence + 1, {now}), \
+                 owner = ?, lease = 0, due = {now}, attempts = ?, reason = ? \
+                 WHERE flow_id = ? AND state IN (2, 4, 5, 7)"),
+            resolve_done: of("UPDATE {flows} SET state = 3, point = 'finished', \
+                 fence = {greatest}(fence + 1, {now}), owner = ?, lease = 0, finished = {now}, \
+                 status = ?, headers = ?, body = ?, reason = ? \
+                 WHERE flow_id = ? AND state IN (2, 4, 5)"),
+            adopt: of(PUT_STEP),
+            settle_any: of("UPDATE {effects} SET state = ?, last_at = {now}, reason = ? \
+                 WHERE flow_id = ? AND name = ? AND item = ?"),
+            events: of("SELECT at, fence, what, detail FROM {events} WHERE flow_id = ? \
+                 ORDER BY id"),
+            list: of(
+                "SELECT f.flow_id, f.name, f.version, f.state, f.attempts, f.point, f.reason, \
+                 f.created FROM {flows} AS f WHERE f.state = ? ORDER BY f.created LIMIT ?",
+            ),
+            by_foreign_key: of("SELECT e.flow_id, e.name, e.item, e.state, f.state, f.lease, \
+                 {now} AS now FROM {effects} AS e JOIN {flows} AS f ON f.flow_id = e.flow_id \
+                 WHERE e.foreign_key = ?"),
+            keep_data: of(&format!("UPDATE {{flows}} SET data = ?, point = ? WHERE {HELD}{open}")),
+            // Sleeping is progress: the count of attempts begins anew.
+            keep_data_and_sleep: of(&format!(
+                "UPDATE {{flows}} SET data = ?, point = ?, state = 2, lease = 0, attempts = 0, \
+                 due = {{now}} + ? WHERE {HELD}{open}"
+            )),
+        }
+    }
+}

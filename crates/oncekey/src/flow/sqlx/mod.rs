@@ -1,0 +1,72 @@
+//! Flows on the application's own pool of sqlx.
+//!
+//! One file per database, with the same items in the same order. Nothing outside of them names a
+//! type of the driver.
+//!
+//! `begin` always runs in a task of its own. In sqlx 0.9.0, a `begin` on PostgreSQL that is dropped
+//! while the server answers leaves a connection in the pool with an open transaction: what is later
+//! written on it succeeds and is lost. A task that nobody drops ends its `begin`, and the transaction
+//! that nobody wants rolls back.
+
+use std::future::Future;
+
+#[cfg(feature = "mysql")]
+mod mysql;
+#[cfg(feature = "postgres")]
+mod postgres;
+#[cfg(feature = "sqlite")]
+mod sqlite;
+
+#[cfg(feature = "mysql")]
+pub use self::mysql::SqlxMysql;
+#[cfg(feature = "postgres")]
+pub use self::postgres::SqlxPostgres;
+#[cfg(feature = "sqlite")]
+pub use self::sqlite::SqlxSqlite;
+use super::store::{TxError, TxTrouble};
+
+/// Runs to the end what must not be dropped half-way.
+async fn begun<T: Send + 'static>(
+    begin: impl Future<Output = T> + Send + 'static,
+) -> Result<T, TxError> {
+    tokio::spawn(begin).await.map_err(|error| TxError::new(TxTrouble::Unavailable, error))
+}
+
+/// What can be done about an error of the driver, whichever database it is.
+#[allow(clippy::wildcard_enum_match_arm, reason = "the driver adds kinds of errors as it likes")]
+pub(crate) fn common_trouble(error: &sqlx::Error) -> TxTrouble {
+    match error {
+        sqlx::Error::Database(found) if found.is_unique_violation() => TxTrouble::Duplicate,
+        sqlx::Error::Database(found) => match found.code().as_deref() {
+            Some("40001" | "40P01" | "55P03") => TxTrouble::Conflict,
+            Some(code) if ["08", "53", "57"].iter().any(|class| code.starts_with(class)) => {
+                TxTrouble::Unavailable
+            }
+            Some(_) | None => TxTrouble::Refused,
+        },
+        sqlx::Error::Io(_)
+        | sqlx::Error::Tls(_)
+        | sqlx::Error::Protocol(_)
+        | sqlx::Error::PoolTimedOut
+        | sqlx::Error::PoolClosed
+        | sqlx::Error::WorkerCrashed
+        | sqlx::Error::BeginFailed => TxTrouble::Unavailable,
+        _ => TxTrouble::Refused,
+    }
+}
+
+/// What can be done about an error that the application's own statements met, whichever database it
+/// is.
+pub(crate) fn trouble_of(error: sqlx::Error) -> TxError {
+    #[cfg(feature = "mysql")]
+    if mysql::is_conflict(&error) {
+        return TxError::new(TxTrouble::Conflict, error);
+    }
+    #[cfg(feature = "sqlite")]
+    if matches!(&error, sqlx::Error::Database(found)
+        if found.try_downcast_ref::<sqlx::sqlite::SqliteError>().is_some())
+    {
+        return sqlite::trouble(error);
+    }
+    TxError::new(common_trouble(&error), error)
+}

@@ -1,0 +1,161 @@
+//! PostgreSQL through sqlx.
+
+use std::sync::Arc;
+
+use sqlx::postgres::{PgConnection, PgPool, PgRow};
+use sqlx::{AssertSqlSafe, Postgres, Row as _, Transaction, ValueRef as _};
+
+use crate::flow::store::{Cell, Open, Row, TxError, TxStore, Value};
+use crate::flow::tables::{BadName, Dialect, Layout};
+
+/// Flows in PostgreSQL, on the application's own pool.
+///
+/// Prepared statements are kept by the driver, so behind a pooler that pools transactions it must be
+/// one that knows them (pgbouncer 1.21 and newer).
+#[derive(Clone, Debug)]
+pub struct SqlxPostgres {
+    pool: PgPool,
+    layout: Layout,
+}
+
+/// The schema of the tables: that of the key store.
+const SCHEMA: &str = "oncekey";
+
+/// The setting ends with the transaction: so a statement can tell whether it is still the one that
+/// was begun, without another round trip.
+const BEGIN: &str = "BEGIN; SET LOCAL oncekey.phase = 'on'";
+
+impl SqlxPostgres {
+    /// On a pool of the application, with the tables in schema `oncekey`.
+    #[must_use]
+    pub fn new(pool: PgPool) -> Self {
+        let layout = Layout::new(Dialect::Postgres, SCHEMA).expect("the schema is a name");
+        Self { pool, layout }
+    }
+
+    /// The same, with tables in another schema.
+    ///
+    /// # Errors
+    /// If its name could be taken for something else in a statement.
+    pub fn with_schema(pool: PgPool, schema: &str) -> Result<Self, BadName> {
+        Ok(Self { pool, layout: Layout::new(Dialect::Postgres, schema)? })
+    }
+
+    /// The pool, for statements of the application.
+    #[must_use]
+    pub const fn pool(&self) -> &PgPool {
+        &self.pool
+    }
+}
+
+impl TxStore for SqlxPostgres {
+    type Conn = PgConnection;
+    type Tx = Transaction<'static, Postgres>;
+
+    fn layout(&self) -> &Layout {
+        &self.layout
+    }
+
+    async fn begin(&self) -> Result<Self::Tx, TxError> {
+        let pool = self.pool.clone();
+        super::begun(async move { pool.begin_with(BEGIN).await }).await?.map_err(trouble)
+    }
+
+    fn conn(tx: &mut Self::Tx) -> &mut Self::Conn {
+        tx
+    }
+
+    fn conn_ref(tx: &Self::Tx) -> &Self::Conn {
+        tx
+    }
+
+    async fn still_open(_conn: &mut Self::Conn) -> Result<Open, TxError> {
+        Ok(Open::AskedLater)
+    }
+
+    async fn commit(tx: Self::Tx) -> Result<(), TxError> {
+        tx.commit().await.map_err(trouble)
+    }
+
+    async fn rollback(tx: Self::Tx) -> Result<(), TxError> {
+        tx.rollback().await.map_err(trouble)
+    }
+
+    async fn execute(
+        conn: &mut Self::Conn,
+        sql: &Arc<str>,
+        values: &[Value<'_>],
+    ) -> Result<u64, TxError> {
+        let done = bound(sql, values).execute(conn).await.map_err(trouble)?;
+        Ok(done.rows_affected())
+    }
+
+    async fn query(
+        conn: &mut Self::Conn,
+        sql: &Arc<str>,
+        values: &[Value<'_>],
+    ) -> Result<Vec<Row>, TxError> {
+        let rows = bound(sql, values).fetch_all(conn).await.map_err(trouble)?;
+        rows.iter().map(read).collect()
+    }
+
+    async fn execute_once(&self, sql: &Arc<str>, values: &[Value<'_>]) -> Result<u64, TxError> {
+        let done = bound(sql, values).execute(&self.pool).await.map_err(trouble)?;
+        Ok(done.rows_affected())
+    }
+
+    async fn query_once(&self, sql: &Arc<str>, values: &[Value<'_>]) -> Result<Vec<Row>, TxError> {
+        let rows = bound(sql, values).fetch_all(&self.pool).await.map_err(trouble)?;
+        rows.iter().map(read).collect()
+    }
+
+    async fn script(&self, text: &str) -> Result<(), TxError> {
+        // Of processes that start together one makes the tables: `IF NOT EXISTS` alone lets two of
+        // them meet in the catalogue. Statements that are sent together are one transaction; with a
+        // BEGIN of our own, an error would leave it open on a connection of the pool.
+        let locked = format!("SELECT pg_advisory_xact_lock({LOCK}); {text}");
+        sqlx::raw_sql(AssertSqlSafe(locked)).execute(&self.pool).await.map_err(trouble)?;
+        Ok(())
+    }
+}
+
+/// "oncekey" as a number: the lock under which the key store makes its tables.
+const LOCK: i64 = 0x6f_6e63_656b_6579;
+
+type Query<'q> = sqlx::query::Query<'q, Postgres, sqlx::postgres::PgArguments>;
+
+fn bound<'q>(sql: &Arc<str>, values: &[Value<'_>]) -> Query<'q> {
+    let mut query = sqlx::query(AssertSqlSafe(Arc::clone(sql)));
+    for value in values {
+        query = match *value {
+            Value::Int(number) => query.bind(number),
+            Value::Bytes(bytes) => query.bind(bytes),
+            Value::Text(text) => query.bind(text),
+            Value::NoInt => query.bind(None::<i64>),
+            Value::NoBytes => query.bind(None::<Vec<u8>>),
+        };
+    }
+    query
+}
+
+fn read(row: &PgRow) -> Result<Row, TxError> {
+    let cell = |column: usize| {
+        let value = row.try_get_raw(column)?;
+        if value.is_null() {
+            return Ok(Cell::Null);
+        }
+        let name = sqlx::TypeInfo::name(&*value.type_info()).to_owned();
+        match name.as_str() {
+            "INT8" => row.try_get::<i64, _>(column).map(Cell::Int),
+            "TEXT" => row.try_get::<String, _>(column).map(|text| Cell::Bytes(text.into_bytes())),
+            _ => row.try_get::<Vec<u8>, _>(column).map(Cell::Bytes),
+        }
+    };
+    let cells: Result<Vec<Cell>, sqlx::Error> = (0..row.len()).map(cell).collect();
+    Ok(Row::from(cells.map_err(trouble)?))
+}
+
+/// What can be done about an error of the driver.
+fn trouble(error: sqlx::Error) -> TxError {
+    TxError::new(super::common_trouble(&error), error)
+}

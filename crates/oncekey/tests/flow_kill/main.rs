@@ -1,0 +1,229 @@
+//! `kill -9` before and after every statement and every foreign call of a flow, on each database.
+//!
+//! A child process runs a flow and kills itself at one point; another child, as the next process,
+//! brings it to its end. The toy provider lives in the parent: it dedupes by key and counts by itself,
+//! whatever the flow believes. I44, I45, I48.
+#![cfg(all(feature = "flow", feature = "sqlite", feature = "postgres", feature = "mysql"))]
+#![expect(clippy::unwrap_used, reason = "what tests share fails as tests do")]
+#![allow(clippy::wildcard_enum_match_arm, reason = "a test fails on whatever it does not expect")]
+
+#[allow(dead_code, reason = "each test uses a part of it")]
+#[path = "../common/child.rs"]
+mod child;
+mod orders;
+mod provider;
+
+use std::path::PathBuf;
+
+use oncekey::flow::sqlx::{SqlxMysql, SqlxPostgres, SqlxSqlite};
+use oncekey::flow::{TxStore, Value, migrate};
+
+use self::child::Process;
+use self::orders::{PROVIDER, Role, Tables};
+use self::provider::Provider;
+
+/// Which database a child works on.
+#[derive(Clone, Debug)]
+enum Place {
+    Sqlite(PathBuf),
+    Postgres(String),
+    Mysql(String),
+}
+
+impl Place {
+    fn spec(&self) -> PathBuf {
+        match self {
+            Self::Sqlite(path) => format!("sqlite:{}", path.display()).into(),
+            Self::Postgres(name) => format!("postgres:{name}").into(),
+            Self::Mysql(name) => format!("mysql:{name}").into(),
+        }
+    }
+
+    fn of(spec: &str) -> Self {
+        let (kind, rest) = spec.split_once(':').unwrap();
+        match kind {
+            "sqlite" => Self::Sqlite(rest.into()),
+            "postgres" => Self::Postgres(rest.to_owned()),
+            _ => Self::Mysql(rest.to_owned()),
+        }
+    }
+
+    /// A place of its own for one test.
+    fn fresh(kind: &str, folder: &tempfile::TempDir) -> Self {
+        let mut bytes = [0; 5];
+        getrandom::fill(&mut bytes).unwrap();
+        let name: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        match kind {
+            "sqlite" => Self::Sqlite(folder.path().join("app.db")),
+            "postgres" => Self::Postgres(format!("k{name}")),
+            _ => Self::Mysql(format!("k{name}_")),
+        }
+    }
+}
+
+/// Does something with the store of a place, whichever it is.
+macro_rules! with_store {
+    ($place:expr, $store:ident => $body:expr) => {
+        match $place {
+            Place::Sqlite(path) => {
+                let $store = SqlxSqlite::open(path).await.unwrap();
+                $body
+            }
+            Place::Postgres(name) => {
+                let url = std::env::var("ONCEKEY_TEST_POSTGRES").unwrap();
+                let pool = sqlx::postgres::PgPoolOptions::new().max_connections(3);
+                let pool = pool.connect(&url).await.unwrap();
+                let $store = SqlxPostgres::with_schema(pool, &name).unwrap();
+                $body
+            }
+            Place::Mysql(name) => {
+                let url = std::env::var("ONCEKEY_TEST_MYSQL").unwrap();
+                let pool = sqlx::mysql::MySqlPoolOptions::new().max_connections(3);
+                let pool = pool.connect(&url).await.unwrap();
+                let $store = SqlxMysql::with_prefix(pool, &name).unwrap();
+                $body
+            }
+        }
+    };
+}
+
+/// Not a test, but what a child process does.
+#[test]
+fn child() {
+    let Some(orders) = child::orders() else { return };
+    let place = Place::of(orders.file.to_str().unwrap());
+    let role = Role::of(&orders.role, orders.number);
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(async move {
+        with_store!(place, store => orders::run(store, role).await);
+    });
+}
+
+fn start(place: &Place, role: &str, number: u64, provider: &Provider) -> Process {
+    let mut command = child::command(role, &place.spec(), number);
+    Process::start(command.env(PROVIDER, provider.address()))
+}
+
+async fn counts<S: TxStore>(store: &S, flow: &str) -> (i64, i64, i64) {
+    let tables = Tables::new(store);
+    let of = async |sql| {
+        let rows = store.query_once(sql, &[Value::Text(flow)]).await.unwrap();
+        rows[0].int(0).unwrap()
+    };
+    let unfinished =
+        store.layout().statement("SELECT count(*) FROM {flows} WHERE state NOT IN (3, 6)");
+    let stuck = store.query_once(&unfinished, &[]).await.unwrap()[0].int(0).unwrap();
+    (of(&tables.count_rides).await, of(&tables.count_receipts).await, stuck)
+}
+
+/// Kills at every point of one flow, and looks at what came of it.
+fn enumerate(kind: &str, flow: &str) {
+    let folder = tempfile::tempdir().unwrap();
+    let place = Place::fresh(kind, &folder);
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(async {
+        with_store!(place.clone(), store => {
+            migrate(&store).await.unwrap();
+            Tables::new(&store).make(&store).await;
+        });
+    });
+    let provider = Provider::start();
+    let told = start(&place, flow, 0, &provider).finish();
+    let points: u64 = told[0].strip_prefix("points ").unwrap().parse().unwrap();
+    provider.check(flow, 0);
+    // Fewer, and the plan has stopped counting.
+    assert!(points >= 30, "{points}");
+    for point in 1..=points {
+        let name = format!("{flow}-{point}");
+        // It ends by its own hand, and says nothing.
+        let mut killed = start(&place, flow, point, &provider);
+        assert_eq!(killed.hear(), None, "{kind} {name}");
+        drop(killed);
+        let told = start(&place, &format!("{flow}-finish"), point, &provider).finish();
+        let reply = if flow == "rides" { "201 \"ride\"" } else { "409 \"sold out\"" };
+        assert_eq!(told, [format!("reply {reply}")], "{kind} {name}");
+        provider.check(flow, point);
+        let (rides, receipts, stuck) = runtime
+            .block_on(async { with_store!(place.clone(), store => counts(&store, &name).await) });
+        let done = i64::from(flow == "rides");
+        assert_eq!((rides, receipts, stuck), (1, done, 0), "{kind} {name}");
+    }
+}
+
+#[test]
+fn a_flow_killed_at_any_point_charges_once_on_sqlite() {
+    enumerate("sqlite", "rides");
+}
+
+#[test]
+fn a_saga_killed_at_any_point_takes_back_once_on_sqlite() {
+    enumerate("sqlite", "saga");
+}
+
+#[test]
+#[ignore = "needs PostgreSQL: run cargo xtask test"]
+fn a_flow_killed_at_any_point_charges_once_on_postgres() {
+    enumerate("postgres", "rides");
+}
+
+#[test]
+#[ignore = "needs PostgreSQL: run cargo xtask test"]
+fn a_saga_killed_at_any_point_takes_back_once_on_postgres() {
+    enumerate("postgres", "saga");
+}
+
+#[test]
+#[ignore = "needs MySQL: run cargo xtask test"]
+fn a_flow_killed_at_any_point_charges_once_on_mysql() {
+    enumerate("mysql", "rides");
+}
+
+#[test]
+#[ignore = "needs MySQL: run cargo xtask test"]
+fn a_saga_killed_at_any_point_takes_back_once_on_mysql() {
+    enumerate("mysql", "saga");
+}
+
+/// SIGSTOP inside a phase, past the lease: the next process ends the flow, and when the first one goes
+/// on, its transaction rolls back with everything in it.
+fn frozen(kind: &str) {
+    let folder = tempfile::tempdir().unwrap();
+    let place = Place::fresh(kind, &folder);
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    runtime.block_on(async {
+        with_store!(place.clone(), store => {
+            migrate(&store).await.unwrap();
+            Tables::new(&store).make(&store).await;
+        });
+    });
+    let provider = Provider::start();
+    // It stops itself inside of its last phase, after the rows were written or about to be.
+    let mut slow = start(&place, "frozen", 1, &provider);
+    slow.expect("about to stop");
+    let told = start(&place, "frozen-finish", 1, &provider).finish();
+    assert_eq!(told, ["reply 201 \"second\""], "{kind}");
+    let pid = rustix::process::Pid::from_raw(i32::try_from(slow.pid()).unwrap()).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::CONT).unwrap();
+    let told = slow.finish();
+    assert_eq!(told, ["reply 201 \"second\""], "{kind}: the thawed one");
+    let (rides, receipts, stuck) =
+        runtime.block_on(async { with_store!(place, store => counts(&store, "frozen-1").await) });
+    assert_eq!((rides, receipts, stuck), (0, 1, 0), "{kind}");
+}
+
+#[test]
+fn a_frozen_owner_rolls_back_after_a_takeover_on_sqlite() {
+    frozen("sqlite");
+}
+
+#[test]
+#[ignore = "needs PostgreSQL: run cargo xtask test"]
+fn a_frozen_owner_rolls_back_after_a_takeover_on_postgres() {
+    frozen("postgres");
+}
+
+#[test]
+#[ignore = "needs MySQL: run cargo xtask test"]
+fn a_frozen_owner_rolls_back_after_a_takeover_on_mysql() {
+    frozen("mysql");
+}
