@@ -25,9 +25,9 @@ use oncekey_core::{
 use tokio::time::sleep;
 
 use super::error::{DUPLICATE, OUT_OF_RANGE, Trouble};
-use super::row;
 use super::session::{Session, Set};
 use super::sql::{self, NOW, Tables, push_hex};
+use super::{remove, row};
 use crate::store::parts::{self, Assembled};
 
 /// A claim with what can be computed before the server is asked.
@@ -73,7 +73,8 @@ const ROUNDS: u32 = 6;
 /// The first pause after a deadlock or a lock that was not to be had.
 const PAUSE: Duration = Duration::from_millis(3);
 
-const COLUMNS: &str = "`key_id`, `format`, `state`, `fence`, `owner`, `class`, `sent`, `at`, \
+/// The columns that every attempt writes.
+pub(super) const COLUMNS: &str = "`key_id`, `format`, `state`, `fence`, `owner`, `class`, `sent`, `at`, \
     `created`, `fingerprint_version`, `fingerprint`, `seal`, `places`, `key`, `scope`, `route`, \
     `request`";
 
@@ -146,7 +147,7 @@ async fn look(
 ) -> Result<(), Trouble> {
     let ids = sql::list(open.iter().map(|&place| &claims[place].claim.id));
     let clock = format!("SELECT {NOW}, `fence` FROM {} WHERE `id` = 1", tables.clock);
-    let find = format!("SELECT {} FROM {} WHERE `key_id` IN {ids}", row::COLUMNS, tables.records);
+    let find = format!("SELECT {} FROM {} WHERE r.`key_id` IN {ids}", row::COLUMNS, tables.whole);
     let sets = session.run(&[clock, find]).await?;
     let (now, mark) = clock_of(sets.first())?;
     for found in sets.get(1).map_or(&[][..], |set| &set.rows) {
@@ -200,9 +201,15 @@ async fn decide_on(
         }
     };
     let condition = as_read(&record);
-    let text = format!("UPDATE {} SET {assignments} WHERE {condition}", tables.records);
-    let sets = session.run(&[text]).await?;
-    if sets.first().is_none_or(|set| set.matched != 1) {
+    let change = format!("UPDATE {} SET {assignments} WHERE {condition}", tables.records);
+    let sets = if record.state.kind() == StateKind::Done {
+        // With its record, the answer has lost what it belongs to.
+        let answer = remove::answer(tables, &record.id, record.fence);
+        session.run(&["BEGIN", &change, &answer, "COMMIT"]).await?.into_iter().skip(1).collect()
+    } else {
+        session.run(&[change]).await?
+    };
+    if sets.first().is_none_or(|set: &Set| set.matched != 1) {
         return Ok(None);
     }
     if grant != Grant::Again {
@@ -231,12 +238,9 @@ fn over(prepared: &PreparedClaim, lease: &Lease, sent: Sent, created: Timestamp)
     );
     let mut text = String::new();
     for (column, value) in COLUMNS.split(", ").zip(values.split(", ")) {
-        write!(text, "{} = {value}, ", column.trim()).expect("a string takes everything");
+        let comma = if text.is_empty() { "" } else { ", " };
+        write!(text, "{comma}{column} = {value}").expect("a string takes everything");
     }
-    text.push_str(
-        "`expires` = NULL, `forget` = NULL, `due` = NULL, `status` = NULL, `not_kept` = NULL, \
-         `outcome` = NULL, `answer_seal` = NULL, `headers` = NULL, `pieces` = NULL, `body` = NULL",
-    );
     text
 }
 
@@ -291,13 +295,13 @@ async fn insert(
     let look =
         format!("SELECT {NOW}, (SELECT `fence` FROM {clock} WHERE `id` = 1) + 1 INTO @n, @m");
     let fence = "GREATEST(@n, @m)";
-    let mut rows = format!("INSERT INTO {records} ({COLUMNS}) VALUES ");
+    let mut rows = format!("INSERT INTO {records} ({COLUMNS}, `born`) VALUES ");
     for (nth, &place) in open.iter().enumerate() {
         rows.push_str(if nth == 0 { "(" } else { ", (" });
         let PreparedClaim { claim, .. } = claims[place];
         let until = format!("@n + {}", sql::micros(claim.lease));
         push_values(&mut rows, claims[place], fence, claim.sent, [&until, "@n"]);
-        rows.push(')');
+        write!(rows, ", {fence})").expect("a string takes everything");
     }
     // Adding to the largest number is an error, and ends the text before the commit.
     let second_look = format!(

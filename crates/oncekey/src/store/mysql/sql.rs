@@ -23,11 +23,17 @@ const LONGEST: i64 = 1 << 61;
 /// server allows.
 const LONGEST_PREFIX: usize = 32;
 
+/// Why writing to a string cannot fail.
+pub(super) const EVERYTHING: &str = "a string takes everything";
+
 /// The tables of a store, quoted.
 #[derive(Clone, Debug)]
 pub(super) struct Tables {
     pub(super) prefix: String,
     pub(super) records: String,
+    pub(super) answers: String,
+    /// Records as `r`, each with its answer as `a`, if it has one.
+    pub(super) whole: String,
     pub(super) pieces: String,
     pub(super) clock: String,
     pub(super) migrations: String,
@@ -43,9 +49,16 @@ impl Tables {
             )));
         }
         let table = |name: &str| format!("`{prefix}{name}`");
+        let (records, answers) = (table("records"), table("answers"));
+        let whole = format!(
+            "{records} AS r LEFT JOIN {answers} AS a \
+             ON a.`fence` = r.`fence` AND a.`key_id` = r.`key_id`"
+        );
         Ok(Self {
             prefix: prefix.to_owned(),
-            records: table("records"),
+            records,
+            answers,
+            whole,
             pieces: table("pieces"),
             clock: table("clock"),
             migrations: table("migrations"),
@@ -64,6 +77,7 @@ pub(super) fn hex(bytes: &[u8]) -> String {
 pub(super) fn push_hex(out: &mut String, bytes: &[u8]) {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     out.push_str("x'");
+    out.reserve(2 * bytes.len() + 1);
     for byte in bytes {
         out.push(char::from(DIGITS[usize::from(byte >> 4)]));
         out.push(char::from(DIGITS[usize::from(byte & 15)]));
@@ -74,7 +88,7 @@ pub(super) fn push_hex(out: &mut String, bytes: &[u8]) {
 /// Appends a number, or NULL.
 pub(super) fn push_optional(out: &mut String, number: Option<u16>) {
     match number {
-        Some(number) => write!(out, "{number}").expect("a string takes everything"),
+        Some(number) => write!(out, "{number}").expect(EVERYTHING),
         None => out.push_str("NULL"),
     }
 }
