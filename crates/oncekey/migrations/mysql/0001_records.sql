@@ -1,12 +1,13 @@
 -- Times are microseconds since the Unix epoch. Everything that came from outside is bytes: no column
 -- has a collation, so no two keys are ever taken for one. See docs/explanation/mysql-store.md.
 
--- One row per key id, and no other unique index: a claim is decided by this one alone.
+-- One row per key id: a claim is decided by the unique index of key ids alone. Rows are appended in the
+-- order in which keys come. A key id is a digest: with it as the primary key, every claim and every
+-- completion would change a random page of a table that is eight times as large as the index.
 CREATE TABLE IF NOT EXISTS `{prefix}records` (
-    `key_id`              BINARY(32)        NOT NULL,
-    -- The first fence of the row, or when a restored one was created. It never changes, so lists are in
-    -- its order.
+    -- The first fence of the row, or when a restored one was created. It never changes.
     `born`                BIGINT            NOT NULL,
+    `key_id`              BINARY(32)        NOT NULL,
     `format`              TINYINT UNSIGNED  NOT NULL,
     `state`               TINYINT UNSIGNED  NOT NULL,
     `fence`               BIGINT            NOT NULL,
@@ -24,13 +25,14 @@ CREATE TABLE IF NOT EXISTS `{prefix}records` (
     `scope`               VARBINARY(2048)   NOT NULL,
     `route`               VARBINARY(2048)   NOT NULL,
     `request`             VARBINARY(2048)   NOT NULL,
-    PRIMARY KEY (`key_id`),
-    -- One index for every list: what is open is found without a look at what is done.
-    KEY `state` (`state`, `born`)
+    PRIMARY KEY (`born`, `key_id`),
+    UNIQUE KEY `key_id` (`key_id`),
+    -- What is open is found without a look at what is done, in the order of the primary key.
+    KEY `state` (`state`)
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
 
 -- What became of an attempt. A record that is done has the answer with its fence, and no other. Fences
--- rise with time, so answers are appended, where a wider row of the record would split random pages.
+-- rise with time, so answers are appended too.
 CREATE TABLE IF NOT EXISTS `{prefix}answers` (
     `fence`    BIGINT            NOT NULL,
     `key_id`   BINARY(32)        NOT NULL,

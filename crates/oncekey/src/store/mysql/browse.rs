@@ -96,8 +96,7 @@ async fn clock(session: &mut Session) -> Result<Timestamp, Trouble> {
     row::moment(session.run(&[text]).await?.first())
 }
 
-/// Reads at most `limit` records. The index has states before times: so each state is read by itself,
-/// and the newest of all are taken.
+/// Reads at most `limit` records, in the order of the primary key, which the index of states has too.
 fn newest_first(
     tables: &Tables,
     filter: &Filter,
@@ -105,22 +104,12 @@ fn newest_first(
     only: Option<&str>,
     limit: usize,
 ) -> String {
-    let of_state = |state: StateKind| {
-        let conditions = conditions(&Filter { state: Some(state), ..filter.clone() }, now);
-        let only = only.map_or(String::new(), |only| format!(" AND {only}"));
-        format!(
-            "(SELECT {SUMMARY} FROM {} WHERE {conditions}{only} \
-             ORDER BY r.`born` DESC, r.`key_id` DESC LIMIT {limit})",
-            tables.whole
-        )
-    };
-    match filter.state {
-        Some(state) => of_state(state),
-        None => {
-            let states = StateKind::ALL.map(of_state).join(" UNION ALL ");
-            format!("{states} ORDER BY `born` DESC, `key_id` DESC LIMIT {limit}")
-        }
-    }
+    let only = only.map_or(String::new(), |only| format!(" AND {only}"));
+    format!(
+        "SELECT {SUMMARY} FROM {} WHERE {}{only} ORDER BY r.`born` DESC, r.`key_id` DESC LIMIT {limit}",
+        tables.whole,
+        conditions(filter, now)
+    )
 }
 
 fn conditions(filter: &Filter, now: Timestamp) -> String {

@@ -1,6 +1,7 @@
 //! Claims, in batches.
 //!
-//! A free key is claimed by inserting its row: the primary key lets one of all claimants through. Who
+//! A free key is claimed by inserting its row: the unique index of key ids lets one of all claimants
+//! through. Who
 //! finds the row there reads it afresh, asks the core, and writes under a compare-and-set on what it
 //! read. So there is no lock that is held while somebody thinks.
 //!
@@ -237,7 +238,8 @@ fn over(prepared: &PreparedClaim, lease: &Lease, sent: Sent, created: Timestamp)
         [&lease.until.micros().to_string(), &created.micros().to_string()],
     );
     let mut text = String::new();
-    for (column, value) in COLUMNS.split(", ").zip(values.split(", ")) {
+    // Not the key id, which is the first and stays.
+    for (column, value) in COLUMNS.split(", ").zip(values.split(", ")).skip(1) {
         let comma = if text.is_empty() { "" } else { ", " };
         write!(text, "{comma}{column} = {value}").expect("a string takes everything");
     }

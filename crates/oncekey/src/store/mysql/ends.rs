@@ -16,10 +16,11 @@ use oncekey_core::decide::{Act, Judgement, judge};
 use oncekey_core::{ErrorKind, KeyId, Lease, Sent, StateKind, StoreError, Write};
 use tokio::time::sleep;
 
+use super::answer::{self, Times};
 use super::error::{NULL, Trouble};
 use super::session::{Session, Set};
 use super::sql::{self, EVERYTHING, NOW, Tables, push_hex};
-use super::{answer, remove, row};
+use super::{remove, row};
 use crate::store::parts::CompletionParts;
 
 /// A write of an owner.
@@ -172,10 +173,13 @@ impl Script {
         let statements = match those[..] {
             [] => return,
             [(lease, parts)] => complete_one(tables, lease, parts),
-            _ => [
-                completed(tables, those.iter().map(|(lease, _)| *lease)),
-                answer::insert_all(tables, those.iter().copied()),
-            ],
+            _ => {
+                let leases = || those.iter().map(|(lease, _)| *lease);
+                let times = Times::of(leases());
+                self.add(times.set());
+                let answers = answer::insert_all(tables, those.iter().copied(), &times);
+                [completed(tables, leases()), answers]
+            }
         };
         self.changes.push((self.statements.len(), places));
         self.statements.extend(statements);
@@ -267,7 +271,7 @@ pub(super) fn complete_one(
 /// when little is open, and would lock records in another order.
 fn completed<'w>(tables: &Tables, leases: impl Iterator<Item = &'w Lease>) -> String {
     let mut text = format!(
-        "UPDATE {} AS r FORCE INDEX (PRIMARY) {} WHERE r.`state` IN ({}) \
+        "UPDATE {} AS r FORCE INDEX (`key_id`) {} WHERE r.`state` IN ({}) \
          AND (r.`key_id`, r.`fence`, r.`owner`) IN (",
         tables.records,
         completion(),
@@ -286,7 +290,8 @@ fn completed<'w>(tables: &Tables, leases: impl Iterator<Item = &'w Lease>) -> St
 
 /// What a completion sets in the records `r`.
 fn completion() -> String {
-    format!("SET r.`state` = {}, r.`at` = {}", StateKind::Done.code(), answer::at("r.`fence`"))
+    let at = answer::at(format_args!("r.`fence`"));
+    format!("SET r.`state` = {}, r.`at` = {at}", StateKind::Done.code())
 }
 
 /// Writings of one kind, as rows of a table `v` that is joined with the records, in the order of their

@@ -15,7 +15,7 @@ use crate::store::parts::answer_codes;
 
 /// Writes a record as it is, unless a newer one is there.
 ///
-/// The record that is there is locked while the two are compared. If there is none, the primary key
+/// The record that is there is locked while the two are compared. If there is none, the unique index
 /// refuses the second of two that come at once, and the caller asks again.
 pub(super) async fn restore(
     session: &mut Session,
