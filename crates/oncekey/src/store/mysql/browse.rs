@@ -52,7 +52,7 @@ pub(super) async fn count(
     let now = clock(session).await?;
     let text = format!(
         "SELECT COUNT(*) FROM (SELECT 1 FROM {} WHERE {} LIMIT {}) AS c",
-        tables.whole,
+        tables.whole_by(index(filter)),
         conditions(filter, now),
         cap.saturating_add(1)
     );
@@ -107,9 +107,17 @@ fn newest_first(
     let only = only.map_or(String::new(), |only| format!(" AND {only}"));
     format!(
         "SELECT {SUMMARY} FROM {} WHERE {}{only} ORDER BY r.`born` DESC, r.`key_id` DESC LIMIT {limit}",
-        tables.whole,
+        tables.whole_by(index(filter)),
         conditions(filter, now)
     )
+}
+
+/// The index that has what is asked for, in the order of a list.
+fn index(filter: &Filter) -> &'static str {
+    match filter.state {
+        Some(_) => "`state`",
+        None => "PRIMARY",
+    }
 }
 
 fn conditions(filter: &Filter, now: Timestamp) -> String {

@@ -50,20 +50,31 @@ impl Tables {
         }
         let table = |name: &str| format!("`{prefix}{name}`");
         let (records, answers) = (table("records"), table("answers"));
-        let whole = format!(
-            "{records} AS r LEFT JOIN {answers} AS a \
-             ON a.`fence` = r.`fence` AND a.`key_id` = r.`key_id`"
-        );
         Ok(Self {
             prefix: prefix.to_owned(),
+            whole: whole(&records, &answers, ""),
             records,
             answers,
-            whole,
             pieces: table("pieces"),
             clock: table("clock"),
             migrations: table("migrations"),
         })
     }
+}
+
+impl Tables {
+    /// As [`whole`](Self::whole), read by an index of the records: the server would read everything
+    /// above a place deep in a long list once for every page.
+    pub(super) fn whole_by(&self, index: &str) -> String {
+        whole(&self.records, &self.answers, &format!(" FORCE INDEX ({index})"))
+    }
+}
+
+fn whole(records: &str, answers: &str, hint: &str) -> String {
+    format!(
+        "{records} AS r{hint} LEFT JOIN {answers} AS a \
+         ON a.`fence` = r.`fence` AND a.`key_id` = r.`key_id`"
+    )
 }
 
 /// Bytes as a literal.
