@@ -8,7 +8,7 @@ use std::fmt::{Arguments, Write as _};
 
 use oncekey_core::{Fence, Lease};
 
-use super::sql::{self, EVERYTHING, Tables, push_hex, push_optional};
+use super::sql::{self, EVERYTHING, Tables, push_hex, push_literal, push_optional};
 use crate::store::parts::CompletionParts;
 
 /// The columns of an answer, in the order in which they are written everywhere.
@@ -18,34 +18,44 @@ pub(super) const COLUMNS: &str = "`fence`, `key_id`, `expires`, `forget`, `due`,
 /// How much later than the clock a fence may move the times of a completion: see `Times::of`.
 const MOST_AHEAD: i64 = 24 * 60 * 60 * 1_000_000;
 
-/// When completions count as done, as a variable of the server for every fence: claims of a batch have
-/// the same, and most of their completions come together again.
-pub(super) struct Times(Vec<Fence>);
+/// The times of completions, as variables of the server. Claims of a batch have the same fence, and most
+/// of their completions come together again.
+pub(super) struct Times(Vec<(Fence, i64, i64)>);
 
 impl Times {
-    pub(super) fn of<'w>(leases: impl Iterator<Item = &'w Lease>) -> Self {
-        let mut fences: Vec<Fence> = leases.map(|lease| lease.fence).collect();
-        fences.sort_unstable();
-        fences.dedup();
-        Self(fences)
+    pub(super) fn of<'w>(
+        answers: impl Iterator<Item = (&'w Lease, &'w CompletionParts)>,
+    ) -> Self {
+        let mut times: Vec<_> = answers.map(|(lease, parts)| spans(lease, parts)).collect();
+        times.sort_unstable();
+        times.dedup();
+        Self(times)
     }
 
     /// Sets the variables. By itself, because a `SET` computes all its values before it sets one: the
     /// clock in `@n` must have been read by the statement before.
     pub(super) fn set(&self) -> String {
         let mut text = String::from("SET ");
-        for (nth, fence) in self.0.iter().enumerate() {
+        for (nth, (fence, answers, stays)) in self.0.iter().enumerate() {
             let comma = if nth == 0 { "" } else { ", " };
-            write!(text, "{comma}@t{nth} = {}", at(format_args!("{fence}"))).expect(EVERYTHING);
+            let at = at(format_args!("{fence}"));
+            write!(text, "{comma}@e{nth} = {at} + {answers}, @g{nth} = {at} + {stays}")
+                .expect(EVERYTHING);
         }
         text
     }
 
-    /// The variable for a fence.
-    fn variable(&self, fence: Fence) -> String {
-        let place = self.0.binary_search(&fence).expect("made of all completions");
-        format!("@t{place}")
+    /// The variables of an answer: until when it answers, and when it may be forgotten.
+    fn variables(&self, lease: &Lease, parts: &CompletionParts) -> [String; 2] {
+        let place = self.0.binary_search(&spans(lease, parts)).expect("made of all answers");
+        [format!("@e{place}"), format!("@g{place}")]
     }
+}
+
+/// The fence, and how long after its completion an answer answers, and stays.
+fn spans(lease: &Lease, parts: &CompletionParts) -> (Fence, i64, i64) {
+    let retention = sql::micros(parts.retention);
+    (lease.fence, retention, retention + sql::micros(parts.linger))
 }
 
 /// When a completion under `fence` counts as done, by the clock in `@n`, as `Times::of` of the core has
@@ -57,8 +67,10 @@ pub(super) fn at(fence: Arguments<'_>) -> String {
 /// Inserts one answer, if the statement before has changed one row, and none if it has not.
 pub(super) fn insert_one(tables: &Tables, lease: &Lease, parts: &CompletionParts) -> String {
     let mut text = format!("INSERT INTO {} ({COLUMNS}) SELECT ", tables.answers);
-    let at = at(format_args!("{}", lease.fence));
-    push_values(&mut text, (lease, parts), &at, format_args!("{}", parts.pieces));
+    let (fence, answers, stays) = spans(lease, parts);
+    let at = at(format_args!("{fence}"));
+    let times = [format!("{at} + {answers}"), format!("{at} + {stays}")];
+    push_values(&mut text, (lease, parts), &times, format_args!("{}", parts.pieces));
     text.push_str(" FROM DUAL WHERE ROW_COUNT() = 1");
     text
 }
@@ -74,15 +86,15 @@ pub(super) fn insert_all<'w>(
     let mut text = format!("INSERT INTO {} ({COLUMNS}) VALUES ", tables.answers);
     let count = answers.len();
     for (nth, (lease, parts)) in answers.enumerate() {
-        let at = times.variable(lease.fence);
+        let times = times.variables(lease, parts);
         // Nothing is in pieces here. One row that cannot be written is enough.
         if nth == 0 {
             text.push('(');
             let pieces = format_args!("IF(ROW_COUNT() = {count}, 0, NULL)");
-            push_values(&mut text, (lease, parts), &at, pieces);
+            push_values(&mut text, (lease, parts), &times, pieces);
         } else {
             text.push_str("), (");
-            push_values(&mut text, (lease, parts), &at, format_args!("0"));
+            push_values(&mut text, (lease, parts), &times, format_args!("0"));
         }
     }
     text.push(')');
@@ -92,22 +104,20 @@ pub(super) fn insert_all<'w>(
 fn push_values(
     out: &mut String,
     (lease, parts): (&Lease, &CompletionParts),
-    at: &str,
+    [expires, forget]: &[String; 2],
     pieces: Arguments<'_>,
 ) {
     let Lease { id, fence, .. } = lease;
-    let retention = sql::micros(parts.retention);
-    let both = retention + sql::micros(parts.linger);
     write!(out, "{fence}, ").expect(EVERYTHING);
     push_hex(out, id.as_bytes());
-    write!(out, ", {at} + {retention}, {at} + {both}, {at} + {retention}, ").expect(EVERYTHING);
+    write!(out, ", {expires}, {forget}, {expires}, ").expect(EVERYTHING);
     push_optional(out, parts.status);
     write!(out, ", {}, ", parts.not_kept).expect(EVERYTHING);
     push_hex(out, parts.outcome.as_bytes());
     out.push_str(", ");
     push_hex(out, parts.seal.as_bytes());
     out.push_str(", ");
-    push_hex(out, &parts.headers);
+    push_literal(out, &parts.headers);
     write!(out, ", {pieces}, ").expect(EVERYTHING);
-    push_hex(out, &parts.body);
+    push_literal(out, &parts.body);
 }

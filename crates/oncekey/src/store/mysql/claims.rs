@@ -27,7 +27,7 @@ use tokio::time::sleep;
 
 use super::error::{DUPLICATE, OUT_OF_RANGE, Trouble};
 use super::session::{Session, Set};
-use super::sql::{self, NOW, Tables, push_hex};
+use super::sql::{self, NOW, Tables, push_hex, push_literal};
 use super::{remove, row};
 use crate::store::parts::{self, Assembled};
 
@@ -236,6 +236,8 @@ fn over(prepared: &PreparedClaim, lease: &Lease, sent: Sent, created: Timestamp)
         &lease.fence.to_string(),
         sent,
         [&lease.until.micros().to_string(), &created.micros().to_string()],
+        // Not as plain text, which may hold what the values are told apart by.
+        push_hex,
     );
     let mut text = String::new();
     // Not the key id, which is the first and stays.
@@ -281,6 +283,37 @@ async fn forget_pieces(session: &mut Session, tables: &Tables, over: &Record) {
     }
 }
 
+/// The fence of a free key, by the clock in `@n` and one more than the high-water mark in `@m`.
+const FENCE: &str = "GREATEST(@n, @m)";
+
+/// The different spans for which claims are leased: few, and mostly one.
+struct Leases(Vec<Duration>);
+
+impl Leases {
+    fn of(spans: impl Iterator<Item = Duration>) -> Self {
+        let mut spans: Vec<Duration> = spans.collect();
+        spans.sort_unstable();
+        spans.dedup();
+        Self(spans)
+    }
+
+    /// Sets the variables of the server, and that of the fence.
+    fn set(&self) -> String {
+        let mut text = format!("SET @f = {FENCE}");
+        for (nth, span) in self.0.iter().enumerate() {
+            write!(text, ", @u{nth} = @n + {}", sql::micros(*span))
+                .expect("a string takes everything");
+        }
+        text
+    }
+
+    /// The variable that says when a lease of this span lapses.
+    fn variable(&self, span: Duration) -> String {
+        let place = self.0.binary_search(&span).expect("made of all claims");
+        format!("@u{place}")
+    }
+}
+
 /// Claims free keys, all of them or none.
 async fn insert(
     session: &mut Session,
@@ -296,13 +329,19 @@ async fn insert(
     // Without the row of the mark this is NULL, which no column takes: nothing is granted.
     let look =
         format!("SELECT {NOW}, (SELECT `fence` FROM {clock} WHERE `id` = 1) + 1 INTO @n, @m");
-    let fence = "GREATEST(@n, @m)";
+    // What many rows have in common is computed once; for one it would be a statement more.
+    let leases = Leases::of(open.iter().map(|&place| claims[place].claim.lease));
+    let is_one = open.len() == 1;
+    let fence = if is_one { FENCE } else { "@f" };
     let mut rows = format!("INSERT INTO {records} ({COLUMNS}, `born`) VALUES ");
     for (nth, &place) in open.iter().enumerate() {
         rows.push_str(if nth == 0 { "(" } else { ", (" });
         let PreparedClaim { claim, .. } = claims[place];
-        let until = format!("@n + {}", sql::micros(claim.lease));
-        push_values(&mut rows, claims[place], fence, claim.sent, [&until, "@n"]);
+        let until = match is_one {
+            true => format!("@n + {}", sql::micros(claim.lease)),
+            false => leases.variable(claim.lease),
+        };
+        push_values(&mut rows, claims[place], fence, claim.sent, [&until, "@n"], push_literal);
         write!(rows, ", {fence})").expect("a string takes everything");
     }
     // Adding to the largest number is an error, and ends the text before the commit.
@@ -310,7 +349,11 @@ async fn insert(
         "SELECT @n, {fence}, IF(`fence` >= {fence}, 9223372036854775807 + `fence`, 0) \
          FROM {clock} WHERE `id` = 1"
     );
-    let sets = session.run(&[&*look, "BEGIN", &rows, &second_look, "COMMIT"]).await?;
+    let mut statements = vec![look, "BEGIN".to_owned(), rows, second_look, "COMMIT".to_owned()];
+    if !is_one {
+        statements.insert(1, leases.set());
+    }
+    let sets = session.run(&statements).await?;
     let (now, fence) = granted(&sets)?;
     for &place in open {
         let Claim { id, owner, lease, .. } = &claims[place].claim;
@@ -337,6 +380,7 @@ fn push_values(
     fence: &str,
     sent: Sent,
     [at, created]: [&str; 2],
+    push_text: fn(&mut String, &[u8]),
 ) {
     push_hex(out, claim.id.as_bytes());
     let running = StateKind::Running.code();
@@ -345,17 +389,16 @@ fn push_values(
     let (class, sent, version) = (claim.class.code(), sent.code(), claim.fingerprint.version());
     write!(out, ", {class}, {sent}, {at}, {created}, {version}")
         .expect("a string takes everything");
-    for bytes in [
-        &claim.fingerprint.digest()[..],
-        seal.as_bytes(),
-        claim.places.as_encoded(),
-        claim.origin.key.as_bytes(),
-        claim.origin.scope.as_bytes(),
-        claim.origin.route.as_bytes(),
-        claim.origin.request.as_bytes(),
-    ] {
+    for bytes in
+        [&claim.fingerprint.digest()[..], seal.as_bytes(), claim.places.as_encoded()]
+    {
         out.push_str(", ");
         push_hex(out, bytes);
+    }
+    let origin = &claim.origin;
+    for text in [&origin.key, &origin.scope, &origin.route, &origin.request] {
+        out.push_str(", ");
+        push_text(out, text.as_bytes());
     }
 }
 

@@ -174,11 +174,10 @@ impl Script {
             [] => return,
             [(lease, parts)] => complete_one(tables, lease, parts),
             _ => {
-                let leases = || those.iter().map(|(lease, _)| *lease);
-                let times = Times::of(leases());
+                let times = Times::of(those.iter().copied());
                 self.add(times.set());
-                let answers = answer::insert_all(tables, those.iter().copied(), &times);
-                [completed(tables, leases()), answers]
+                let change = completed(tables, those.iter().map(|(lease, _)| *lease));
+                [change, answer::insert_all(tables, those.iter().copied(), &times)]
             }
         };
         self.changes.push((self.statements.len(), places));
