@@ -46,8 +46,8 @@ impl Scene {
     /// Completes all at once.
     async fn complete(&self, leases: &[Lease], completion: &Completion) -> Vec<Write> {
         let mut under_way = Vec::new();
-        for lease in leases.iter().copied() {
-            let (store, completion) = (Arc::clone(&self.store), completion.clone());
+        for lease in leases {
+            let (store, lease, completion) = (Arc::clone(&self.store), *lease, completion.clone());
             under_way.push(tokio::spawn(async move { store.complete(&lease, &completion).await }));
         }
         let mut writes = Vec::new();
@@ -159,9 +159,11 @@ async fn batch_with(strangers: &[(usize, Before)]) {
                 scene.run(&format!("{set} WHERE key_id = {id}")).await;
                 Write::Applied
             }
-            Before::GivenBack => store.release(lease).await.unwrap(),
-            Before::Completed => store.complete(lease, &done).await.unwrap(),
-            Before::CompletedOtherwise => store.complete(lease, &otherwise).await.unwrap(),
+            Before::GivenBack => store.release(lease).await.expect("a release"),
+            Before::Completed => store.complete(lease, &done).await.expect("a completion"),
+            Before::CompletedOtherwise => {
+                store.complete(lease, &otherwise).await.expect("a completion")
+            }
         };
         assert_eq!(write, Write::Applied, "{before:?}");
     }

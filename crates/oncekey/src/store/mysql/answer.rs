@@ -64,20 +64,23 @@ pub(super) fn at(fence: Arguments<'_>) -> String {
     format!("GREATEST(@n, LEAST({fence}, @n + {MOST_AHEAD}))")
 }
 
-/// Inserts one answer, if the statement before has changed one row, and none if it has not.
+/// Inserts one answer, as [`insert_all`] does, by the clock in `@n` and without other variables.
 pub(super) fn insert_one(tables: &Tables, lease: &Lease, parts: &CompletionParts) -> String {
-    let mut text = format!("INSERT INTO {} ({COLUMNS}) SELECT ", tables.answers);
     let (fence, answers, stays) = spans(lease, parts);
     let at = at(format_args!("{fence}"));
     let times = [format!("{at} + {answers}"), format!("{at} + {stays}")];
-    push_values(&mut text, (lease, parts), &times, format_args!("{}", parts.pieces));
-    text.push_str(" FROM DUAL WHERE ROW_COUNT() = 1");
+    let mut text = format!("INSERT INTO {} ({COLUMNS}) VALUES (", tables.answers);
+    let pieces = format_args!("IF(ROW_COUNT() = 1, {}, NULL)", parts.pieces);
+    push_values(&mut text, (lease, parts), &times, pieces);
+    text.push(')');
     text
 }
 
 /// Inserts answers with their bodies in the row, if the statement before has changed as many rows. If it
 /// has not, the server refuses this one with [`NULL`](super::error::NULL), and whatever comes after it in
-/// the text is not run.
+/// the text is not run. It must be refused, and not merely insert nothing: the server has forgotten the
+/// count when the client went away before it heard of the change, and goes on with the text to the
+/// commit.
 pub(super) fn insert_all<'w>(
     tables: &Tables,
     answers: impl ExactSizeIterator<Item = (&'w Lease, &'w CompletionParts)>,

@@ -255,7 +255,7 @@ fn change_of(tables: &Tables, lease: &Lease, change: &str) -> String {
 }
 
 /// Completes one record: the change, and then the answer, in one transaction. If the change finds no
-/// record, nothing is inserted.
+/// record, the answer is refused.
 pub(super) fn complete_one(
     tables: &Tables,
     lease: &Lease,

@@ -5,7 +5,7 @@ use oncekey_core::decide::{Act, Judgement, judge};
 use oncekey_core::saved::Outcome;
 use oncekey_core::{Answer, Completion, KeyId, Lease, Record, State, Timestamp, Write};
 
-use super::error::Trouble;
+use super::error::{NULL, Trouble};
 use super::session::Session;
 use super::sql::{self, NOW, Tables};
 use super::{ends, row};
@@ -108,15 +108,16 @@ async fn complete(
     let [change, answer] = ends::complete_one(tables, lease, parts);
     let count = format!("SELECT COUNT(*) FROM {}", pieces_of(tables, lease, parts));
     let now = format!("SET @n = {NOW}");
-    let sets = session.begin(&[&*now, "BEGIN", &change, &answer, &count]).await?;
-    if sets.get(2).is_none_or(|set| set.matched == 0) {
-        session.roll_back().await?;
-        return match judged(session, tables, lease, &parts.outcome).await? {
-            Judgement::Already => Ok(Completed::Wrote(Write::Applied)),
-            Judgement::Fenced => Ok(Completed::Wrote(Write::Fenced)),
-            Judgement::Apply => Ok(Completed::PiecesGone),
-        };
-    }
+    let sets = match session.begin(&[&*now, "BEGIN", &change, &answer, &count]).await {
+        Err(trouble) if trouble.code() == Some(NULL) => {
+            return match judged(session, tables, lease, &parts.outcome).await? {
+                Judgement::Already => Ok(Completed::Wrote(Write::Applied)),
+                Judgement::Fenced => Ok(Completed::Wrote(Write::Fenced)),
+                Judgement::Apply => Ok(Completed::PiecesGone),
+            };
+        }
+        ended => ended?,
+    };
     let row = sets.get(4).and_then(|set| set.rows.first());
     let counted: u32 = row::number(row.ok_or(Trouble::damaged("a count"))?, 0)?;
     if counted != parts.pieces {
