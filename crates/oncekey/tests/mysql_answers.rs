@@ -170,7 +170,8 @@ async fn batch_with(strangers: &[(usize, Before)]) {
     let writes = scene.complete(&leases, &done).await;
     let mut open = 0;
     for (place, write) in writes.into_iter().enumerate() {
-        let stranger = strangers.iter().find(|(other, _)| *other == place).map(|(_, before)| *before);
+        let stranger =
+            strangers.iter().find(|(other, _)| *other == place).map(|(_, before)| *before);
         let record = scene.store.get(&leases[place].id).await.expect("a record that can be read");
         let state = record.map(|record| record.state);
         let (expected, answer) = match stranger {

@@ -59,12 +59,11 @@ impl DatabaseRig {
 
     /// Moves all stored times.
     async fn shift(&self, micros: i128) {
-        let tables = [
-            ("records", &["at", "created"][..]),
-            ("answers", &["expires", "forget", "due"]),
-        ];
+        let tables =
+            [("records", &["at", "created"][..]), ("answers", &["expires", "forget", "due"])];
         for (table, columns) in tables {
-            let moved = columns.iter().map(|column| format!("`{column}` = `{column}` + ({micros})"));
+            let moved =
+                columns.iter().map(|column| format!("`{column}` = `{column}` + ({micros})"));
             let moved: Vec<_> = moved.collect();
             let sql = format!("UPDATE {}.oncekey_{table} SET {}", self.name, moved.join(", "));
             connect().await.query_drop(sql).await.expect("times are moved");

@@ -23,9 +23,7 @@ const MOST_AHEAD: i64 = 24 * 60 * 60 * 1_000_000;
 pub(super) struct Times(Vec<(Fence, i64, i64)>);
 
 impl Times {
-    pub(super) fn of<'w>(
-        answers: impl Iterator<Item = (&'w Lease, &'w CompletionParts)>,
-    ) -> Self {
+    pub(super) fn of<'w>(answers: impl Iterator<Item = (&'w Lease, &'w CompletionParts)>) -> Self {
         let mut times: Vec<_> = answers.map(|(lease, parts)| spans(lease, parts)).collect();
         times.sort_unstable();
         times.dedup();

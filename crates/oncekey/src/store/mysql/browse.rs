@@ -72,8 +72,7 @@ pub(super) async fn find(
 ) -> Result<Vec<Summary>, Trouble> {
     let now = clock(session).await?;
     let only = format!("r.`key` = {}", sql::hex(key.as_bytes()));
-    let text =
-        newest_first(tables, &Filter::default(), now, Some(&only), limit.min(MAX_PAGE));
+    let text = newest_first(tables, &Filter::default(), now, Some(&only), limit.min(MAX_PAGE));
     let sets = session.run(&[text]).await?;
     let rows = sets.first().map_or(&[][..], |set| &set.rows);
     Ok(rows.iter().filter_map(|row| summary(row).ok()).collect())

@@ -389,9 +389,7 @@ fn push_values(
     let (class, sent, version) = (claim.class.code(), sent.code(), claim.fingerprint.version());
     write!(out, ", {class}, {sent}, {at}, {created}, {version}")
         .expect("a string takes everything");
-    for bytes in
-        [&claim.fingerprint.digest()[..], seal.as_bytes(), claim.places.as_encoded()]
-    {
+    for bytes in [&claim.fingerprint.digest()[..], seal.as_bytes(), claim.places.as_encoded()] {
         out.push_str(", ");
         push_hex(out, bytes);
     }

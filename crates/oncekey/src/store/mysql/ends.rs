@@ -94,7 +94,8 @@ pub(super) async fn run(
                 break;
             }
             Err(trouble) if trouble.code() == Some(NULL) => {
-                let is_completion = |place: &usize| matches!(writings[*place].end, End::Complete(_));
+                let is_completion =
+                    |place: &usize| matches!(writings[*place].end, End::Complete(_));
                 let completions: Vec<usize> = open.iter().copied().filter(is_completion).collect();
                 judge_afresh(session, tables, writings, &completions, &mut answers).await?;
                 open.retain(|&place| answers[place].is_none());
@@ -120,10 +121,8 @@ impl Script {
         };
         let mut script = Self::default();
         script.add(format!("SET @n = {NOW}"));
-        let (sends, unknowns) = (
-            of_kind(|end| matches!(end, End::Send)),
-            of_kind(|end| matches!(end, End::Unknown)),
-        );
+        let (sends, unknowns) =
+            (of_kind(|end| matches!(end, End::Send)), of_kind(|end| matches!(end, End::Unknown)));
         // A single change needs no transaction around it: a lone caller is spared two statements.
         let is_one = sends.len() == open.len() || unknowns.len() == open.len();
         if !is_one {
@@ -256,11 +255,7 @@ fn change_of(tables: &Tables, lease: &Lease, change: &str) -> String {
 
 /// Completes one record: the change, and then the answer, in one transaction. If the change finds no
 /// record, the answer is refused.
-pub(super) fn complete_one(
-    tables: &Tables,
-    lease: &Lease,
-    parts: &CompletionParts,
-) -> [String; 2] {
+pub(super) fn complete_one(tables: &Tables, lease: &Lease, parts: &CompletionParts) -> [String; 2] {
     let change = format!("{} WHERE r.`state` IN ({})", completion(), open_states());
     [change_of(tables, lease, &change), answer::insert_one(tables, lease, parts)]
 }

@@ -52,7 +52,8 @@ pub(super) async fn purge(
     // In the order of the keys, as every batch.
     finished.sort_by_key(|due| due.lease.id);
     let mut statements = vec!["BEGIN".to_owned()];
-    let (gone, stripped): (Vec<_>, Vec<_>) = finished.into_iter().partition(|due| due.forget <= now);
+    let (gone, stripped): (Vec<_>, Vec<_>) =
+        finished.into_iter().partition(|due| due.forget <= now);
     for due in &stripped {
         statements.push(strip(tables, due));
         statements.push(drop_pieces(tables, due));
