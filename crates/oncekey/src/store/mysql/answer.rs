@@ -8,7 +8,7 @@ use std::fmt::{Arguments, Write as _};
 
 use oncekey_core::{Fence, Lease};
 
-use super::sql::{self, EVERYTHING, Tables, push_hex, push_literal, push_optional};
+use super::sql::{self, EVERYTHING, Tables, push_hex, push_optional};
 use crate::store::parts::CompletionParts;
 
 /// The columns of an answer, in the order in which they are written everywhere.
@@ -76,9 +76,8 @@ pub(super) fn insert_one(tables: &Tables, lease: &Lease, parts: &CompletionParts
 
 /// Inserts answers with their bodies in the row, if the statement before has changed as many rows. If it
 /// has not, the server refuses this one with [`NULL`](super::error::NULL), and whatever comes after it in
-/// the text is not run. It must be refused, and not merely insert nothing: the server has forgotten the
-/// count when the client went away before it heard of the change, and goes on with the text to the
-/// commit.
+/// the text is not run. It must be refused, and not merely insert nothing: with connections that were cut
+/// while the server told of the change, there were records that were done and had no answer.
 pub(super) fn insert_all<'w>(
     tables: &Tables,
     answers: impl ExactSizeIterator<Item = (&'w Lease, &'w CompletionParts)>,
@@ -118,7 +117,7 @@ fn push_values(
     out.push_str(", ");
     push_hex(out, parts.seal.as_bytes());
     out.push_str(", ");
-    push_literal(out, &parts.headers);
+    push_hex(out, &parts.headers);
     write!(out, ", {pieces}, ").expect(EVERYTHING);
-    push_literal(out, &parts.body);
+    push_hex(out, &parts.body);
 }

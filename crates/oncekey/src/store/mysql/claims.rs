@@ -27,7 +27,7 @@ use tokio::time::sleep;
 
 use super::error::{DUPLICATE, OUT_OF_RANGE, Trouble};
 use super::session::{Session, Set};
-use super::sql::{self, NOW, Tables, push_hex, push_literal};
+use super::sql::{self, NOW, Tables, push_hex};
 use super::{remove, row};
 use crate::store::parts::{self, Assembled};
 
@@ -236,8 +236,6 @@ fn over(prepared: &PreparedClaim, lease: &Lease, sent: Sent, created: Timestamp)
         &lease.fence.to_string(),
         sent,
         [&lease.until.micros().to_string(), &created.micros().to_string()],
-        // Not as plain text, which may hold what the values are told apart by.
-        push_hex,
     );
     let mut text = String::new();
     // Not the key id, which is the first and stays.
@@ -341,7 +339,7 @@ async fn insert(
             true => format!("@n + {}", sql::micros(claim.lease)),
             false => leases.variable(claim.lease),
         };
-        push_values(&mut rows, claims[place], fence, claim.sent, [&until, "@n"], push_literal);
+        push_values(&mut rows, claims[place], fence, claim.sent, [&until, "@n"]);
         write!(rows, ", {fence})").expect("a string takes everything");
     }
     // Adding to the largest number is an error, and ends the text before the commit.
@@ -380,7 +378,6 @@ fn push_values(
     fence: &str,
     sent: Sent,
     [at, created]: [&str; 2],
-    push_text: fn(&mut String, &[u8]),
 ) {
     push_hex(out, claim.id.as_bytes());
     let running = StateKind::Running.code();
@@ -389,14 +386,17 @@ fn push_values(
     let (class, sent, version) = (claim.class.code(), sent.code(), claim.fingerprint.version());
     write!(out, ", {class}, {sent}, {at}, {created}, {version}")
         .expect("a string takes everything");
-    for bytes in [&claim.fingerprint.digest()[..], seal.as_bytes(), claim.places.as_encoded()] {
+    for bytes in [
+        &claim.fingerprint.digest()[..],
+        seal.as_bytes(),
+        claim.places.as_encoded(),
+        claim.origin.key.as_bytes(),
+        claim.origin.scope.as_bytes(),
+        claim.origin.route.as_bytes(),
+        claim.origin.request.as_bytes(),
+    ] {
         out.push_str(", ");
         push_hex(out, bytes);
-    }
-    let origin = &claim.origin;
-    for text in [&origin.key, &origin.scope, &origin.route, &origin.request] {
-        out.push_str(", ");
-        push_text(out, text.as_bytes());
     }
 }
 
