@@ -165,7 +165,7 @@ impl Server for MariaDb {
 
     async fn clean(&self) -> Result<()> {
         let mut conn = self.pool.hold().await;
-        for table in ["idempotency", "records", "pieces", "clock", "migrations"] {
+        for table in ["idempotency", "records", "answers", "pieces", "clock", "migrations"] {
             conn.query_drop(format!("DROP TABLE IF EXISTS {}_{table}", self.name)).await?;
         }
         Ok(())

@@ -281,7 +281,7 @@ async fn fences_rise_though_the_clock_was_ahead() {
         } else {
             assert_eq!(store.complete(&ahead, &completion()).await.unwrap(), Write::Applied);
             run(format!(
-                "UPDATE {}.oncekey_records SET expires = 1, forget = 1, due = 1",
+                "UPDATE {}.oncekey_answers SET expires = 1, forget = 1, due = 1",
                 database.0
             ))
             .await;

@@ -59,10 +59,15 @@ impl DatabaseRig {
 
     /// Moves all stored times.
     async fn shift(&self, micros: i128) {
-        let columns = ["at", "created", "expires", "forget", "due"];
-        let moved = columns.map(|column| format!("`{column}` = `{column}` + ({micros})"));
-        let sql = format!("UPDATE {}.oncekey_records SET {}", self.name, moved.join(", "));
-        connect().await.query_drop(sql).await.expect("times are moved");
+        let tables =
+            [("records", &["at", "created"][..]), ("answers", &["expires", "forget", "due"])];
+        for (table, columns) in tables {
+            let moved =
+                columns.iter().map(|column| format!("`{column}` = `{column}` + ({micros})"));
+            let moved: Vec<_> = moved.collect();
+            let sql = format!("UPDATE {}.oncekey_{table} SET {}", self.name, moved.join(", "));
+            connect().await.query_drop(sql).await.expect("times are moved");
+        }
     }
 }
 

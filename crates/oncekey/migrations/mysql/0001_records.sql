@@ -1,11 +1,13 @@
 -- Times are microseconds since the Unix epoch. Everything that came from outside is bytes: no column
 -- has a collation, so no two keys are ever taken for one. See docs/explanation/mysql-store.md.
 
--- One row per key id, and no other unique index: a claim is decided by this one alone.
+-- One row per key id: a claim is decided by the unique index of key ids alone. Rows are appended in the
+-- order in which keys come. A key id is a digest: with it as the primary key, every claim and every
+-- completion would change a random page of a table that is eight times as large as the index.
 CREATE TABLE IF NOT EXISTS `{prefix}records` (
+    -- The first fence of the row, or when a restored one was created. It never changes.
+    `born`                BIGINT            NOT NULL,
     `key_id`              BINARY(32)        NOT NULL,
-    -- The order in which keys came, for lists. It is no time, so no clock disturbs it.
-    `seq`                 BIGINT            NOT NULL AUTO_INCREMENT,
     `format`              TINYINT UNSIGNED  NOT NULL,
     `state`               TINYINT UNSIGNED  NOT NULL,
     `fence`               BIGINT            NOT NULL,
@@ -23,24 +25,32 @@ CREATE TABLE IF NOT EXISTS `{prefix}records` (
     `scope`               VARBINARY(2048)   NOT NULL,
     `route`               VARBINARY(2048)   NOT NULL,
     `request`             VARBINARY(2048)   NOT NULL,
-    -- What became of it, if it is done: until when it answers, when it may be forgotten, when a
-    -- purge has something to do.
-    `expires`             BIGINT            NULL,
-    `forget`              BIGINT            NULL,
-    `due`                 BIGINT            NULL,
-    `status`              SMALLINT UNSIGNED NULL,
+    PRIMARY KEY (`born`, `key_id`),
+    UNIQUE KEY `key_id` (`key_id`),
+    -- What is open is found without a look at what is done, in the order of the primary key.
+    KEY `state` (`state`)
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
+
+-- What became of an attempt. A record that is done has the answer with its fence, and no other. Fences
+-- rise with time, so answers are appended too.
+CREATE TABLE IF NOT EXISTS `{prefix}answers` (
+    `fence`    BIGINT            NOT NULL,
+    `key_id`   BINARY(32)        NOT NULL,
+    -- Until when it answers, when it may be forgotten, when a purge has something to do.
+    `expires`  BIGINT            NOT NULL,
+    `forget`   BIGINT            NOT NULL,
+    `due`      BIGINT            NOT NULL,
+    `status`   SMALLINT UNSIGNED NULL,
     -- Zero for a kept answer, else why there is none.
-    `not_kept`            TINYINT UNSIGNED  NULL,
-    `outcome`             VARBINARY(64)     NULL,
-    `answer_seal`         VARBINARY(64)     NULL,
-    `headers`             MEDIUMBLOB        NULL,
+    `not_kept` TINYINT UNSIGNED  NOT NULL,
+    `outcome`  VARBINARY(64)     NOT NULL,
+    `seal`     VARBINARY(64)     NOT NULL,
+    `headers`  MEDIUMBLOB        NOT NULL,
     -- Small bodies are here; of a large one, this many pieces are in the table of pieces.
-    `pieces`              INT UNSIGNED      NULL,
-    `body`                LONGBLOB          NULL,
-    PRIMARY KEY (`key_id`),
-    KEY `seq` (`seq`),
-    -- What is not done has no due time: so this serves purges and the look for open records.
-    KEY `due` (`due`, `seq`)
+    `pieces`   INT UNSIGNED      NOT NULL,
+    `body`     MEDIUMBLOB        NOT NULL,
+    PRIMARY KEY (`fence`, `key_id`),
+    KEY `due` (`due`)
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
 
 -- Pieces of large bodies. They are written before, and referred to only by, the completion; those of

@@ -11,9 +11,15 @@ use super::session::Session;
 use super::sql::{self, NOW, Tables};
 use crate::store::parts::Damage;
 
-const SUMMARY: &str = "`key_id`, `fence`, `class`, `created`, `key`, `scope`, `route`, `request`, \
-    `state`, `at`, `expires`, `status`, `seq`";
+const SUMMARY: &str = "r.`key_id`, r.`fence`, r.`class`, r.`created`, r.`key`, r.`scope`, \
+    r.`route`, r.`request`, r.`state`, r.`at`, a.`expires`, a.`status`, r.`born`";
 
+/// A place in a list: eight bytes of time and the key id.
+const CURSOR: usize = 40;
+
+/// Newest first, by the time at which the row was made, which neither a takeover nor a new generation
+/// changes. Keys that were claimed together are in the order of their ids, so that a page can begin
+/// between any two.
 pub(super) async fn list(
     session: &mut Session,
     tables: &Tables,
@@ -22,17 +28,12 @@ pub(super) async fn list(
 ) -> Result<Listing, Trouble> {
     let limit = page.bounded_limit();
     let now = clock(session).await?;
-    let below = page.after.as_ref().map_or(i64::MAX, |Cursor(bytes)| {
-        // Checked by `check_cursor` before; anything else would be an empty page.
-        bytes.as_slice().try_into().map_or(i64::MIN, i64::from_be_bytes)
+    let below = page.after.as_ref().and_then(read_cursor).map(|(born, id)| {
+        let id = sql::hex(id);
+        format!("r.`born` <= {born} AND (r.`born` < {born} OR r.`key_id` < {id})")
     });
     // One more than asked for tells whether there is another page.
-    let text = format!(
-        "SELECT {SUMMARY} FROM {} WHERE {} AND `seq` < {below} ORDER BY `seq` DESC LIMIT {}",
-        tables.records,
-        conditions(filter, now),
-        limit + 1
-    );
+    let text = newest_first(tables, filter, now, below.as_deref(), limit + 1);
     let sets = session.run(&[text]).await?;
     let rows = sets.first().map_or(&[][..], |set| &set.rows);
     let last = rows.get(limit).and_then(|_| rows.get(limit - 1));
@@ -51,7 +52,7 @@ pub(super) async fn count(
     let now = clock(session).await?;
     let text = format!(
         "SELECT COUNT(*) FROM (SELECT 1 FROM {} WHERE {} LIMIT {}) AS c",
-        tables.records,
+        tables.whole_by(index(filter)),
         conditions(filter, now),
         cap.saturating_add(1)
     );
@@ -70,13 +71,8 @@ pub(super) async fn find(
     limit: usize,
 ) -> Result<Vec<Summary>, Trouble> {
     let now = clock(session).await?;
-    let text = format!(
-        "SELECT {SUMMARY} FROM {} WHERE {} AND `key` = {} ORDER BY `seq` DESC LIMIT {}",
-        tables.records,
-        conditions(&Filter::default(), now),
-        sql::hex(key.as_bytes()),
-        limit.min(MAX_PAGE)
-    );
+    let only = format!("r.`key` = {}", sql::hex(key.as_bytes()));
+    let text = newest_first(tables, &Filter::default(), now, Some(&only), limit.min(MAX_PAGE));
     let sets = session.run(&[text]).await?;
     let rows = sets.first().map_or(&[][..], |set| &set.rows);
     Ok(rows.iter().filter_map(|row| summary(row).ok()).collect())
@@ -85,7 +81,7 @@ pub(super) async fn find(
 /// A cursor of another store, or a damaged one, is the caller's mistake.
 pub(super) fn check_cursor(page: &Page) -> Result<(), StoreError> {
     match &page.after {
-        Some(Cursor(bytes)) if bytes.len() != 8 => Err(StoreError::new(
+        Some(Cursor(bytes)) if bytes.len() != CURSOR => Err(StoreError::new(
             ErrorKind::Rejected,
             "the cursor is not one of this store: begin at the first page",
         )),
@@ -99,31 +95,61 @@ async fn clock(session: &mut Session) -> Result<Timestamp, Trouble> {
     row::moment(session.run(&[text]).await?.first())
 }
 
+/// Reads at most `limit` records, in the order of the primary key, which the index of states has too.
+fn newest_first(
+    tables: &Tables,
+    filter: &Filter,
+    now: Timestamp,
+    only: Option<&str>,
+    limit: usize,
+) -> String {
+    let only = only.map_or(String::new(), |only| format!(" AND {only}"));
+    format!(
+        "SELECT {SUMMARY} FROM {} WHERE {}{only} ORDER BY r.`born` DESC, r.`key_id` DESC LIMIT {limit}",
+        tables.whole_by(index(filter)),
+        conditions(filter, now)
+    )
+}
+
+/// The index that has what is asked for, in the order of a list.
+fn index(filter: &Filter) -> &'static str {
+    match filter.state {
+        Some(_) => "`state`",
+        None => "PRIMARY",
+    }
+}
+
 fn conditions(filter: &Filter, now: Timestamp) -> String {
     let Filter { state, route, scope, older_than } = filter;
-    let forgotten = format!("(`forget` IS NULL OR `forget` > {})", now.micros());
-    let mut all = vec![forgotten];
-    match state {
-        Some(StateKind::Done) => all.push(format!("`state` = {}", StateKind::Done.code())),
-        // Said twice for open states, so that the index of what is due serves them.
-        Some(open) => all.push(format!("`due` IS NULL AND `state` = {}", open.code())),
-        None => {}
+    let mut all = Vec::new();
+    if let Some(state) = state {
+        all.push(format!("r.`state` = {}", state.code()));
+    }
+    // Nothing that is open is ever forgotten.
+    if state.is_none_or(|state| state == StateKind::Done) {
+        all.push(format!("(a.`forget` IS NULL OR a.`forget` > {})", now.micros()));
     }
     if let Some(route) = route {
-        all.push(format!("`route` = {}", sql::hex(route.as_bytes())));
+        all.push(format!("r.`route` = {}", sql::hex(route.as_bytes())));
     }
     if let Some(scope) = scope {
-        all.push(format!("`scope` = {}", sql::hex(scope.as_bytes())));
+        all.push(format!("r.`scope` = {}", sql::hex(scope.as_bytes())));
     }
     if let Some(age) = older_than {
-        all.push(format!("`created` <= {}", now.before(*age).micros()));
+        all.push(format!("r.`created` <= {}", now.before(*age).micros()));
     }
     all.join(" AND ")
 }
 
+fn read_cursor(Cursor(bytes): &Cursor) -> Option<(i64, &[u8])> {
+    // Checked by `check_cursor` before.
+    let (born, id) = bytes.split_at_checked(8)?;
+    Some((i64::from_be_bytes(born.try_into().ok()?), id))
+}
+
 fn cursor(last: &Row) -> Result<Cursor, Damage> {
-    let seq: i64 = row::number(last, 12)?;
-    Ok(Cursor(seq.to_be_bytes().to_vec()))
+    let born: i64 = row::number(last, 12)?;
+    Ok(Cursor([&born.to_be_bytes(), row::blob(last, 0)?].concat()))
 }
 
 /// The record in this row, unless it is damaged.

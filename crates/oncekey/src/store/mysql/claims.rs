@@ -1,6 +1,7 @@
 //! Claims, in batches.
 //!
-//! A free key is claimed by inserting its row: the primary key lets one of all claimants through. Who
+//! A free key is claimed by inserting its row: the unique index of key ids lets one of all claimants
+//! through. Who
 //! finds the row there reads it afresh, asks the core, and writes under a compare-and-set on what it
 //! read. So there is no lock that is held while somebody thinks.
 //!
@@ -25,9 +26,9 @@ use oncekey_core::{
 use tokio::time::sleep;
 
 use super::error::{DUPLICATE, OUT_OF_RANGE, Trouble};
-use super::row;
 use super::session::{Session, Set};
 use super::sql::{self, NOW, Tables, push_hex};
+use super::{remove, row};
 use crate::store::parts::{self, Assembled};
 
 /// A claim with what can be computed before the server is asked.
@@ -73,7 +74,8 @@ const ROUNDS: u32 = 6;
 /// The first pause after a deadlock or a lock that was not to be had.
 const PAUSE: Duration = Duration::from_millis(3);
 
-const COLUMNS: &str = "`key_id`, `format`, `state`, `fence`, `owner`, `class`, `sent`, `at`, \
+/// The columns that every attempt writes.
+pub(super) const COLUMNS: &str = "`key_id`, `format`, `state`, `fence`, `owner`, `class`, `sent`, `at`, \
     `created`, `fingerprint_version`, `fingerprint`, `seal`, `places`, `key`, `scope`, `route`, \
     `request`";
 
@@ -146,7 +148,7 @@ async fn look(
 ) -> Result<(), Trouble> {
     let ids = sql::list(open.iter().map(|&place| &claims[place].claim.id));
     let clock = format!("SELECT {NOW}, `fence` FROM {} WHERE `id` = 1", tables.clock);
-    let find = format!("SELECT {} FROM {} WHERE `key_id` IN {ids}", row::COLUMNS, tables.records);
+    let find = format!("SELECT {} FROM {} WHERE r.`key_id` IN {ids}", row::COLUMNS, tables.whole);
     let sets = session.run(&[clock, find]).await?;
     let (now, mark) = clock_of(sets.first())?;
     for found in sets.get(1).map_or(&[][..], |set| &set.rows) {
@@ -200,9 +202,15 @@ async fn decide_on(
         }
     };
     let condition = as_read(&record);
-    let text = format!("UPDATE {} SET {assignments} WHERE {condition}", tables.records);
-    let sets = session.run(&[text]).await?;
-    if sets.first().is_none_or(|set| set.matched != 1) {
+    let change = format!("UPDATE {} SET {assignments} WHERE {condition}", tables.records);
+    let sets = if record.state.kind() == StateKind::Done {
+        // With its record, the answer has lost what it belongs to.
+        let answer = remove::answer(tables, &record.id, record.fence);
+        session.run(&["BEGIN", &change, &answer, "COMMIT"]).await?.into_iter().skip(1).collect()
+    } else {
+        session.run(&[change]).await?
+    };
+    if sets.first().is_none_or(|set: &Set| set.matched != 1) {
         return Ok(None);
     }
     if grant != Grant::Again {
@@ -230,13 +238,11 @@ fn over(prepared: &PreparedClaim, lease: &Lease, sent: Sent, created: Timestamp)
         [&lease.until.micros().to_string(), &created.micros().to_string()],
     );
     let mut text = String::new();
-    for (column, value) in COLUMNS.split(", ").zip(values.split(", ")) {
-        write!(text, "{} = {value}, ", column.trim()).expect("a string takes everything");
+    // Not the key id, which is the first and stays.
+    for (column, value) in COLUMNS.split(", ").zip(values.split(", ")).skip(1) {
+        let comma = if text.is_empty() { "" } else { ", " };
+        write!(text, "{comma}{column} = {value}").expect("a string takes everything");
     }
-    text.push_str(
-        "`expires` = NULL, `forget` = NULL, `due` = NULL, `status` = NULL, `not_kept` = NULL, \
-         `outcome` = NULL, `answer_seal` = NULL, `headers` = NULL, `pieces` = NULL, `body` = NULL",
-    );
     text
 }
 
@@ -275,6 +281,37 @@ async fn forget_pieces(session: &mut Session, tables: &Tables, over: &Record) {
     }
 }
 
+/// The fence of a free key, by the clock in `@n` and one more than the high-water mark in `@m`.
+const FENCE: &str = "GREATEST(@n, @m)";
+
+/// The different spans for which claims are leased: few, and mostly one.
+struct Leases(Vec<Duration>);
+
+impl Leases {
+    fn of(spans: impl Iterator<Item = Duration>) -> Self {
+        let mut spans: Vec<Duration> = spans.collect();
+        spans.sort_unstable();
+        spans.dedup();
+        Self(spans)
+    }
+
+    /// Sets the variables of the server, and that of the fence.
+    fn set(&self) -> String {
+        let mut text = format!("SET @f = {FENCE}");
+        for (nth, span) in self.0.iter().enumerate() {
+            write!(text, ", @u{nth} = @n + {}", sql::micros(*span))
+                .expect("a string takes everything");
+        }
+        text
+    }
+
+    /// The variable that says when a lease of this span lapses.
+    fn variable(&self, span: Duration) -> String {
+        let place = self.0.binary_search(&span).expect("made of all claims");
+        format!("@u{place}")
+    }
+}
+
 /// Claims free keys, all of them or none.
 async fn insert(
     session: &mut Session,
@@ -290,21 +327,31 @@ async fn insert(
     // Without the row of the mark this is NULL, which no column takes: nothing is granted.
     let look =
         format!("SELECT {NOW}, (SELECT `fence` FROM {clock} WHERE `id` = 1) + 1 INTO @n, @m");
-    let fence = "GREATEST(@n, @m)";
-    let mut rows = format!("INSERT INTO {records} ({COLUMNS}) VALUES ");
+    // What many rows have in common is computed once; for one it would be a statement more.
+    let leases = Leases::of(open.iter().map(|&place| claims[place].claim.lease));
+    let is_one = open.len() == 1;
+    let fence = if is_one { FENCE } else { "@f" };
+    let mut rows = format!("INSERT INTO {records} ({COLUMNS}, `born`) VALUES ");
     for (nth, &place) in open.iter().enumerate() {
         rows.push_str(if nth == 0 { "(" } else { ", (" });
         let PreparedClaim { claim, .. } = claims[place];
-        let until = format!("@n + {}", sql::micros(claim.lease));
+        let until = match is_one {
+            true => format!("@n + {}", sql::micros(claim.lease)),
+            false => leases.variable(claim.lease),
+        };
         push_values(&mut rows, claims[place], fence, claim.sent, [&until, "@n"]);
-        rows.push(')');
+        write!(rows, ", {fence})").expect("a string takes everything");
     }
     // Adding to the largest number is an error, and ends the text before the commit.
     let second_look = format!(
         "SELECT @n, {fence}, IF(`fence` >= {fence}, 9223372036854775807 + `fence`, 0) \
          FROM {clock} WHERE `id` = 1"
     );
-    let sets = session.run(&[&*look, "BEGIN", &rows, &second_look, "COMMIT"]).await?;
+    let mut statements = vec![look, "BEGIN".to_owned(), rows, second_look, "COMMIT".to_owned()];
+    if !is_one {
+        statements.insert(1, leases.set());
+    }
+    let sets = session.run(&statements).await?;
     let (now, fence) = granted(&sets)?;
     for &place in open {
         let Claim { id, owner, lease, .. } = &claims[place].claim;

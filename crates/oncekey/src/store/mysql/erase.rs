@@ -20,9 +20,9 @@ pub(super) async fn erase(
 ) -> Result<Erased, Trouble> {
     let key = sql::hex(id.as_bytes());
     let find = format!(
-        "SELECT {} FROM {} WHERE `key_id` = {key} FOR UPDATE",
+        "SELECT {} FROM {} WHERE r.`key_id` = {key} FOR UPDATE",
         row::COLUMNS,
-        tables.records
+        tables.whole
     );
     let clock = format!("SELECT {NOW}");
     let sets = session.begin(&["BEGIN", &find, &clock]).await?;
@@ -40,33 +40,35 @@ pub(super) async fn erase(
             return Err(damage.into());
         }
     };
-    let whole = format!("WHERE `key_id` = {key}");
+    let of_key = format!("WHERE `key_id` = {key}");
+    let Tables { records, answers, pieces, .. } = tables;
     let (said, statements) = if is_forgotten(&record, now) {
-        let gone = format!("DELETE FROM {} {whole}", tables.records);
+        let gone = format!("DELETE FROM {records} {of_key}");
+        let answer = remove::answer(tables, id, record.fence);
         let pieces = remove::pieces(tables, id, record.fence);
-        (Erased::Absent, vec![gone, pieces, remove::raise(tables, record.fence)])
+        (Erased::Absent, vec![gone, answer, pieces, remove::raise(tables, record.fence)])
     } else {
         let said = blank(&mut record);
-        let mut change = format!(
-            "UPDATE {} SET `seal` = {}, `places` = {}, `key` = x'', `scope` = x''",
-            tables.records,
+        let mut statements = vec![format!(
+            "UPDATE {records} SET `seal` = {}, `places` = {}, `key` = x'', `scope` = x'' {of_key}",
             sql::hex(Seal::expected_of_claim(&record).as_bytes()),
             sql::hex(record.places.as_encoded()),
-        );
+        )];
         if let (State::Done { answer, .. }, Some(seal)) =
             (&record.state, Seal::expected_of_answer(&record))
         {
             let (_, not_kept) = answer_codes(answer);
             let seal = sql::hex(seal.as_bytes());
-            change.push_str(&format!(
-                ", `not_kept` = {not_kept}, `answer_seal` = {seal}, `headers` = x'', \
-                 `pieces` = 0, `body` = x''"
+            statements.push(format!(
+                "UPDATE {answers} SET `not_kept` = {not_kept}, `seal` = {seal}, `headers` = x'', \
+                 `pieces` = 0, `body` = x'' {of_key} AND `fence` = {}",
+                record.fence
             ));
         }
         // Also those of an answer that was never completed. If its owner is still about to complete
         // it, it finds them gone and writes them again.
-        let pieces = format!("DELETE FROM {} {whole}", tables.pieces);
-        (said, vec![format!("{change} {whole}"), pieces])
+        statements.push(format!("DELETE FROM {pieces} {of_key}"));
+        (said, statements)
     };
     session.begin(&statements).await?;
     session.commit().await?;

@@ -27,6 +27,9 @@ pub(super) enum Trouble {
 pub(super) const DUPLICATE: u16 = 1062;
 /// A number is out of range: how a claim notices that the high-water mark rose under it.
 pub(super) const OUT_OF_RANGE: u16 = 1690;
+/// A column that takes no NULL was given one: how a batch of completions notices that one of its records
+/// is not there to be completed.
+pub(super) const NULL: u16 = 1048;
 /// A lock was waited for too long, or a deadlock was broken. The transaction is gone; asking again
 /// is the cure.
 const CONTENDED: [u16; 2] = [1205, 1213];
@@ -176,7 +179,7 @@ pub(super) fn from_server(error: ServerError) -> StoreError {
         1045 | 1698 => {
             (ErrorKind::Unsuitable, "the server refused the user or the password: check the URL")
         }
-        1048 => (
+        NULL => (
             ErrorKind::Corrupt,
             "the table of the clock has lost its row, and fences may not rise without it: restore a \
              backup, or insert the row with a fence above every other",

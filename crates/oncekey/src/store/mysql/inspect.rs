@@ -295,7 +295,7 @@ async fn engine(session: &mut Session, tables: &Tables) -> Result<Finding, Troub
     let text = format!(
         "SELECT COUNT(*), COALESCE(SUM(`ENGINE` = 'InnoDB'), 0) FROM `information_schema`.`TABLES` \
          WHERE `TABLE_SCHEMA` = DATABASE() AND `TABLE_NAME` IN \
-         ('{0}records', '{0}pieces', '{0}clock')",
+         ('{0}records', '{0}answers', '{0}pieces', '{0}clock')",
         tables.prefix
     );
     let sets = session.run(&[text]).await?;
@@ -303,8 +303,8 @@ async fn engine(session: &mut Session, tables: &Tables) -> Result<Finding, Troub
     let row = row.ok_or(Trouble::damaged("a count"))?;
     let (all, innodb): (u32, u32) = (row::number(row, 0)?, row::number(row, 1)?);
     Ok(match (all, innodb) {
-        (3, 3) => Finding::good("engine", "all tables are InnoDB"),
-        (3, _) => Finding::refused(
+        (4, 4) => Finding::good("engine", "all tables are InnoDB"),
+        (4, _) => Finding::refused(
             "engine",
             "a table of oncekey is not InnoDB and knows no transactions: convert it with ALTER \
              TABLE … ENGINE=InnoDB",

@@ -5,13 +5,13 @@ use oncekey_core::decide::{Act, Judgement, judge};
 use oncekey_core::saved::Outcome;
 use oncekey_core::{Answer, Completion, KeyId, Lease, Record, State, Timestamp, Write};
 
-use super::error::Trouble;
+use super::error::{NULL, Trouble};
 use super::session::Session;
 use super::sql::{self, NOW, Tables};
 use super::{ends, row};
 use crate::store::parts::{Assembled, CompletionParts};
 
-/// Bodies up to this size are in the row of their record: a batch of them is still a small text.
+/// Bodies up to this size are in the row of their answer: a batch of them is still a small text.
 const INLINE: usize = 64 * 1024;
 
 /// The size of a piece. As text it is twice as long, which fits the smallest `max_allowed_packet`
@@ -105,19 +105,20 @@ async fn complete(
     lease: &Lease,
     parts: &CompletionParts,
 ) -> Result<Completed, Trouble> {
-    let change = ends::complete_one(tables, lease, parts);
+    let [change, answer] = ends::complete_one(tables, lease, parts);
     let count = format!("SELECT COUNT(*) FROM {}", pieces_of(tables, lease, parts));
     let now = format!("SET @n = {NOW}");
-    let sets = session.begin(&[&*now, "BEGIN", &change, &count]).await?;
-    if sets.get(2).is_none_or(|set| set.matched == 0) {
-        session.roll_back().await?;
-        return match judged(session, tables, lease, &parts.outcome).await? {
-            Judgement::Already => Ok(Completed::Wrote(Write::Applied)),
-            Judgement::Fenced => Ok(Completed::Wrote(Write::Fenced)),
-            Judgement::Apply => Ok(Completed::PiecesGone),
-        };
-    }
-    let row = sets.get(3).and_then(|set| set.rows.first());
+    let sets = match session.begin(&[&*now, "BEGIN", &change, &answer, &count]).await {
+        Err(trouble) if trouble.code() == Some(NULL) => {
+            return match judged(session, tables, lease, &parts.outcome).await? {
+                Judgement::Already => Ok(Completed::Wrote(Write::Applied)),
+                Judgement::Fenced => Ok(Completed::Wrote(Write::Fenced)),
+                Judgement::Apply => Ok(Completed::PiecesGone),
+            };
+        }
+        ended => ended?,
+    };
+    let row = sets.get(4).and_then(|set| set.rows.first());
     let counted: u32 = row::number(row.ok_or(Trouble::damaged("a count"))?, 0)?;
     if counted != parts.pieces {
         session.roll_back().await?;
@@ -138,9 +139,9 @@ pub(super) async fn read(
     const ROUNDS: u32 = 3;
     let clock = format!("SELECT {NOW}");
     let find = format!(
-        "SELECT {} FROM {} WHERE `key_id` = {}",
+        "SELECT {} FROM {} WHERE r.`key_id` = {}",
         row::COLUMNS,
-        tables.records,
+        tables.whole,
         sql::hex(id.as_bytes())
     );
     for round in 1.. {
@@ -192,9 +193,9 @@ async fn judged(
     outcome: &Outcome,
 ) -> Result<Judgement, Trouble> {
     let text = format!(
-        "SELECT {} FROM {} WHERE `key_id` = {}",
+        "SELECT {} FROM {} WHERE r.`key_id` = {}",
         row::STANDING,
-        tables.records,
+        tables.whole,
         sql::hex(lease.id.as_bytes())
     );
     let sets = session.run(&[text]).await?;

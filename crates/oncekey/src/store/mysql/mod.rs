@@ -20,6 +20,7 @@
 //! # }
 //! ```
 
+mod answer;
 mod browse;
 mod claims;
 mod ends;

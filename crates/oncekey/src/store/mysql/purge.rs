@@ -4,7 +4,7 @@ use mysql_async::Row;
 use oncekey_core::saved::{NotKept, Outcome};
 use oncekey_core::seal::Seal;
 use oncekey_core::store::Purged;
-use oncekey_core::{Answer, Fence, Lease, Owner, StateKind, Timestamp, Tombstone};
+use oncekey_core::{Answer, Fence, KeyId, Lease, Owner, StateKind, Timestamp, Tombstone};
 
 use super::error::Trouble;
 use super::session::Session;
@@ -12,15 +12,31 @@ use super::sql::{self, NOW, Tables};
 use super::{remove, row};
 use crate::store::parts::Damage;
 
-const DUE: &str = "`key_id`, `due`, `seq`, `expires`, `forget`, `status`, `not_kept`, `outcome`, \
-    `answer_seal`, `fence`, `owner`, `state`";
+/// What is read of an answer that is due, and of its record, if it has one.
+const DUE: &str = "a.`key_id`, a.`due`, a.`fence`, a.`expires`, a.`forget`, a.`status`, \
+    a.`not_kept`, a.`outcome`, a.`seal`, r.`fence`, r.`owner`, r.`state`";
+
+/// An answer whose time is over.
+enum Due {
+    /// Of a finished record.
+    Finished(Finished),
+    /// Of a record that somebody has deleted by hand.
+    Alone(KeyId, Fence),
+}
 
 /// A finished record whose time is over.
-struct Due {
+struct Finished {
     lease: Lease,
     forget: Timestamp,
     status: Option<u16>,
     outcome: Outcome,
+}
+
+/// What was found to be due.
+#[derive(Default)]
+struct Found {
+    finished: Vec<Finished>,
+    alone: Vec<(KeyId, Fence)>,
 }
 
 /// Removes at most `limit` records, in one transaction.
@@ -29,14 +45,15 @@ pub(super) async fn purge(
     tables: &Tables,
     limit: usize,
 ) -> Result<Purged, Trouble> {
-    let (mut due, now) = due(session, tables, limit).await?;
-    if due.is_empty() {
+    let (Found { mut finished, alone }, now) = due(session, tables, limit).await?;
+    if finished.is_empty() && alone.is_empty() {
         return Ok(Purged::default());
     }
     // In the order of the keys, as every batch.
-    due.sort_by_key(|due| due.lease.id);
+    finished.sort_by_key(|due| due.lease.id);
     let mut statements = vec!["BEGIN".to_owned()];
-    let (gone, stripped): (Vec<_>, Vec<_>) = due.into_iter().partition(|due| due.forget <= now);
+    let (gone, stripped): (Vec<_>, Vec<_>) =
+        finished.into_iter().partition(|due| due.forget <= now);
     for due in &stripped {
         statements.push(strip(tables, due));
         statements.push(drop_pieces(tables, due));
@@ -45,6 +62,7 @@ pub(super) async fn purge(
         statements.push(forget(tables, due));
         statements.push(remove::pieces(tables, &due.lease.id, due.lease.fence));
     }
+    statements.extend(alone.iter().map(|(id, fence)| remove::answer(tables, id, *fence)));
     if let Some(fence) = gone.iter().map(|due| due.lease.fence).max() {
         statements.push(remove::raise(tables, fence));
     }
@@ -52,7 +70,7 @@ pub(super) async fn purge(
     let sets = session.run(&statements).await?;
     // Another purge may have been quicker with some of them.
     let changed = |first: usize, count: usize| {
-        sets.iter().skip(first).step_by(2).take(count).filter(|set| set.matched == 1).count()
+        sets.iter().skip(first).step_by(2).take(count).filter(|set| set.matched > 0).count()
     };
     Ok(Purged {
         stripped: changed(1, stripped.len()),
@@ -64,33 +82,48 @@ async fn due(
     session: &mut Session,
     tables: &Tables,
     limit: usize,
-) -> Result<(Vec<Due>, Timestamp), Trouble> {
+) -> Result<(Found, Timestamp), Trouble> {
     let clock = format!("SELECT {NOW}");
     let sets = session.run(&[clock]).await?;
     let now = row::moment(sets.first())?;
-    let mut found = Vec::new();
+    let Tables { records, answers, .. } = tables;
+    let mut found = Found::default();
     // A look goes on past damaged rows, which stay for people to look at and must not keep the others
     // from going.
     let mut beyond = String::new();
-    while found.len() < limit {
+    while found.finished.len() < limit {
         let text = format!(
-            "SELECT {DUE} FROM {} WHERE `due` <= {}{beyond} ORDER BY `due`, `seq` LIMIT {limit}",
-            tables.records,
+            "SELECT {DUE} FROM {answers} AS a LEFT JOIN {records} AS r ON r.`key_id` = a.`key_id` \
+             WHERE a.`due` <= {}{beyond} ORDER BY a.`due`, a.`fence`, a.`key_id` LIMIT {limit}",
             now.micros(),
         );
         let sets = session.run(&[text]).await?;
         let rows = sets.first().map_or(&[][..], |set| &set.rows);
-        found.extend(rows.iter().filter_map(|row| read_due(row, now).ok().flatten()));
+        for due in rows.iter().filter_map(|row| read_due(row, now).ok().flatten()) {
+            match due {
+                Due::Finished(finished) => found.finished.push(finished),
+                Due::Alone(id, fence) => found.alone.push((id, fence)),
+            }
+        }
         let Some(last) = rows.last().filter(|_| rows.len() == limit) else { break };
-        let (due, seq): (i64, i64) = (row::number(last, 1)?, row::number(last, 2)?);
-        beyond = format!(" AND (`due` > {due} OR (`due` = {due} AND `seq` > {seq}))");
+        let (due, fence): (i64, i64) = (row::number(last, 1)?, row::number(last, 2)?);
+        let id = sql::hex(row::blob(last, 0)?);
+        beyond = format!(
+            " AND a.`due` >= {due} AND (a.`due` > {due} OR a.`fence` > {fence} \
+             OR (a.`fence` = {fence} AND a.`key_id` > {id}))"
+        );
     }
-    found.truncate(limit);
+    found.finished.truncate(limit);
     Ok((found, now))
 }
 
 /// `None` if the row is not what was written, as far as can be told without reading the answer.
 fn read_due(found: &Row, now: Timestamp) -> Result<Option<Due>, Damage> {
+    let (id, fence) = (row::key_id(found)?, row::number::<i64>(found, 2)?);
+    let Some(fence) = Fence::from_number(fence) else { return Ok(None) };
+    let Some(newest) = row::optional::<i64>(found, 9)? else {
+        return Ok(Some(Due::Alone(id, fence)));
+    };
     let moment = |column| row::number(found, column).map(Timestamp::from_micros);
     let (expires, forget) = (moment(3)?, moment(4)?);
     let (status, not_kept): (Option<u16>, u8) = (row::optional(found, 5)?, row::number(found, 6)?);
@@ -98,9 +131,7 @@ fn read_due(found: &Row, now: Timestamp) -> Result<Option<Due>, Damage> {
         row::blob(found, column)?.try_into().map_err(|_| Damage::Damaged("length"))
     };
     let outcome = Outcome::from_bytes(array(7)?);
-    let Some(fence) = Fence::from_number(row::number(found, 9)?) else { return Ok(None) };
-    let owner = Owner::from_bytes(array(10)?);
-    let lease = Lease { id: row::key_id(found)?, fence, owner, until: now };
+    let lease = Lease { id, fence, owner: Owner::from_bytes(array(10)?), until: now };
     let stands = match not_kept {
         0 => outcome,
         code => {
@@ -110,40 +141,33 @@ fn read_due(found: &Row, now: Timestamp) -> Result<Option<Due>, Damage> {
     };
     let sound = expires <= now
         && expires <= forget
+        && newest == fence.number()
         && row::number::<u8>(found, 11)? == StateKind::Done.code()
         && Seal::from_bytes(array(8)?) == Seal::of_answer(&lease, &outcome, &stands);
-    Ok(sound.then_some(Due { lease, forget, status, outcome }))
+    Ok(sound.then_some(Due::Finished(Finished { lease, forget, status, outcome })))
 }
 
-/// Holds as long as the record is the one that was found: nobody has used its key again.
-fn is_still(Due { lease, forget, .. }: &Due) -> String {
-    format!(
-        "`key_id` = {} AND `fence` = {} AND `owner` = {} AND `state` = {} AND `forget` = {}",
-        sql::hex(lease.id.as_bytes()),
-        lease.fence,
-        sql::hex(lease.owner.as_bytes()),
-        StateKind::Done.code(),
-        forget.micros()
-    )
-}
-
-fn strip(tables: &Tables, due: &Due) -> String {
+fn strip(tables: &Tables, due: &Finished) -> String {
     let reason = NotKept::Expired;
     let stands = Answer::Tombstone(Tombstone { status: due.status, reason }).outcome();
     let seal = Seal::of_answer(&due.lease, &due.outcome, &stands);
     format!(
-        "UPDATE {} SET `due` = `forget`, `not_kept` = {}, `answer_seal` = {}, `headers` = x'', \
-         `pieces` = 0, `body` = x'' WHERE {} AND `due` < `forget`",
-        tables.records,
+        "UPDATE {} SET `due` = `forget`, `not_kept` = {}, `seal` = {}, `headers` = x'', \
+         `pieces` = 0, `body` = x'' WHERE `fence` = {} AND `key_id` = {} AND `outcome` = {} \
+         AND `forget` = {} AND `due` < `forget`",
+        tables.answers,
         reason.code(),
         sql::hex(seal.as_bytes()),
-        is_still(due)
+        due.lease.fence,
+        sql::hex(due.lease.id.as_bytes()),
+        sql::hex(due.outcome.as_bytes()),
+        due.forget.micros(),
     )
 }
 
 /// Removes the pieces of a record that was stripped. If its key was used again, their fence is older
 /// than that of the new attempt.
-fn drop_pieces(tables: &Tables, Due { lease, .. }: &Due) -> String {
+fn drop_pieces(tables: &Tables, Finished { lease, .. }: &Finished) -> String {
     format!(
         "DELETE FROM {} WHERE `key_id` = {} AND `fence` <= {}",
         tables.pieces,
@@ -152,6 +176,19 @@ fn drop_pieces(tables: &Tables, Due { lease, .. }: &Due) -> String {
     )
 }
 
-fn forget(tables: &Tables, due: &Due) -> String {
-    format!("DELETE FROM {} WHERE {}", tables.records, is_still(due))
+/// Removes a record with its answer, if it is still the one that was found: nobody has used its key
+/// again.
+fn forget(tables: &Tables, Finished { lease, forget, .. }: &Finished) -> String {
+    let Tables { records, answers, .. } = tables;
+    format!(
+        "DELETE r, a FROM {records} AS r STRAIGHT_JOIN {answers} AS a \
+         ON a.`fence` = r.`fence` AND a.`key_id` = r.`key_id` \
+         WHERE r.`key_id` = {} AND r.`fence` = {} AND r.`owner` = {} AND r.`state` = {} \
+         AND a.`forget` = {}",
+        sql::hex(lease.id.as_bytes()),
+        lease.fence,
+        sql::hex(lease.owner.as_bytes()),
+        StateKind::Done.code(),
+        forget.micros()
+    )
 }

@@ -11,6 +11,16 @@ pub(super) fn held(tables: &Tables, lease: &Lease) -> String {
     format!("DELETE FROM {} WHERE {}", tables.records, ends::held(lease))
 }
 
+/// Removes the answer of an attempt whose record is gone or has a newer one.
+pub(super) fn answer(tables: &Tables, id: &KeyId, fence: Fence) -> String {
+    let Tables { records, answers, .. } = tables;
+    let attempt = format!("`key_id` = {} AND `fence` = {fence}", sql::hex(id.as_bytes()));
+    format!(
+        "DELETE FROM {answers} WHERE {attempt} \
+         AND NOT EXISTS (SELECT 1 FROM {records} WHERE {attempt})"
+    )
+}
+
 /// Removes the pieces of a record that is gone, up to its fence, and of no other.
 pub(super) fn pieces(tables: &Tables, id: &KeyId, fence: Fence) -> String {
     let Tables { records, pieces, .. } = tables;

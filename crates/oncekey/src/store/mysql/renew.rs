@@ -58,7 +58,7 @@ async fn look(
     leases: &[Lease],
 ) -> Result<Vec<Renewal>, Trouble> {
     let ids = sql::list(leases.iter().map(|lease| &lease.id));
-    let text = format!("SELECT {} FROM {} WHERE `key_id` IN {ids}", row::STANDING, tables.records);
+    let text = format!("SELECT {} FROM {} WHERE r.`key_id` IN {ids}", row::STANDING, tables.whole);
     let sets = session.run(&[text]).await?;
     let mut found = HashMap::new();
     for row in sets.first().map_or(&[][..], |set| &set.rows) {

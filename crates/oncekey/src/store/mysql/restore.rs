@@ -9,13 +9,13 @@ use oncekey_core::{Answer, Record, Sent, State};
 
 use super::error::Trouble;
 use super::session::Session;
-use super::sql::{self, Tables, push_hex, push_optional};
-use super::{large, row};
+use super::sql::{self, EVERYTHING, Tables, push_hex, push_optional};
+use super::{answer, claims, large, row};
 use crate::store::parts::answer_codes;
 
 /// Writes a record as it is, unless a newer one is there.
 ///
-/// The record that is there is locked while the two are compared. If there is none, the primary key
+/// The record that is there is locked while the two are compared. If there is none, the unique index
 /// refuses the second of two that come at once, and the caller asks again.
 pub(super) async fn restore(
     session: &mut Session,
@@ -24,9 +24,9 @@ pub(super) async fn restore(
 ) -> Result<Restored, Trouble> {
     let key = sql::hex(record.id.as_bytes());
     let find = format!(
-        "SELECT {} FROM {} WHERE `key_id` = {key} FOR UPDATE",
+        "SELECT {} FROM {} WHERE r.`key_id` = {key} FOR UPDATE",
         row::STANDING,
-        tables.records
+        tables.whole
     );
     let sets = session.begin(&["BEGIN", &find]).await?;
     let found = sets.get(1).and_then(|set| set.rows.first());
@@ -46,10 +46,16 @@ pub(super) async fn restore(
     if found.is_some() {
         session.begin(&[format!("DELETE FROM {} WHERE `key_id` = {key}", tables.records)]).await?;
     }
-    // From here on the row is ours until the end, so the pieces that are there belong to nobody else.
-    let pieces = pieces_of(record).count();
-    let alone = format!("DELETE FROM {} WHERE `key_id` = {key}", tables.pieces);
-    session.begin(&[insert(tables, record, pieces), alone]).await?;
+    // From here on the row is ours until the end, so what is there of answers belongs to nobody else.
+    let mut statements = vec![insert(tables, record)];
+    let fences = [Some(record.fence), found.map(|found| found.fence)];
+    for fence in fences.into_iter().flatten() {
+        let answer = format!("`key_id` = {key} AND `fence` = {fence}");
+        statements.push(format!("DELETE FROM {} WHERE {answer}", tables.answers));
+    }
+    statements.push(format!("DELETE FROM {} WHERE `key_id` = {key}", tables.pieces));
+    statements.extend(insert_answer(tables, record));
+    session.begin(&statements).await?;
     for piece in pieces_of(record) {
         session.begin(&[insert_piece(tables, record, piece)]).await?;
     }
@@ -101,13 +107,13 @@ fn insert_piece(tables: &Tables, record: &Record, (outcome, part, bytes): Piece<
     )
 }
 
-fn insert(tables: &Tables, record: &Record, pieces: usize) -> String {
+fn insert(tables: &Tables, record: &Record) -> String {
     let (at, sent) = match &record.state {
         State::Running { until, sent } => (until, *sent),
         State::Done { at, .. } => (at, Sent::Yes),
         State::Unknown { since } | State::Parked { since } => (since, Sent::Yes),
     };
-    let mut out = format!("INSERT INTO {} ({}, `due`) VALUES (", tables.records, row::COLUMNS);
+    let mut out = format!("INSERT INTO {} ({}, `born`) VALUES (", tables.records, claims::COLUMNS);
     push_hex(&mut out, record.id.as_bytes());
     let state = record.state.kind().code();
     write!(out, ", {RECORD_FORMAT}, {state}, {}, ", record.fence).expect(EVERYTHING);
@@ -127,38 +133,37 @@ fn insert(tables: &Tables, record: &Record, pieces: usize) -> String {
         out.push_str(", ");
         push_hex(&mut out, bytes);
     }
-    push_answer(&mut out, record, pieces);
-    out.push(')');
+    write!(out, ", {created})").expect(EVERYTHING);
     out
 }
 
-fn push_answer(out: &mut String, record: &Record, pieces: usize) {
-    let (State::Done { expires, forget, outcome, answer, .. }, Some(seal)) =
-        (&record.state, Seal::expected_of_answer(record))
-    else {
-        out.push_str(&", NULL".repeat(10));
-        return;
-    };
+/// The answer of a record that is done.
+fn insert_answer(tables: &Tables, record: &Record) -> Option<String> {
+    let State::Done { expires, forget, outcome, answer, .. } = &record.state else { return None };
+    let seal = Seal::expected_of_answer(record)?;
     let (status, not_kept) = answer_codes(answer);
-    write!(out, ", {}, {}, ", expires.micros(), forget.micros()).expect(EVERYTHING);
-    push_optional(out, status);
-    write!(out, ", {not_kept}, ").expect(EVERYTHING);
-    push_hex(out, outcome.as_bytes());
-    out.push_str(", ");
-    push_hex(out, seal.as_bytes());
+    let pieces = pieces_of(record).count();
     let (headers, body) = match answer {
         Answer::Kept(saved) if pieces == 0 => (saved.headers.encode(), &saved.body[..]),
         Answer::Kept(saved) => (saved.headers.encode(), &[][..]),
         Answer::Tombstone(_) => (Vec::new(), &[][..]),
     };
-    out.push_str(", ");
-    push_hex(out, &headers);
-    write!(out, ", {pieces}, ").expect(EVERYTHING);
-    push_hex(out, body);
     // What has expired for good waits for nothing but being forgotten.
     let due = if not_kept == NotKept::Expired.code() { forget } else { expires };
-    write!(out, ", {}", due.micros()).expect(EVERYTHING);
+    let mut out = format!("INSERT INTO {} ({}) VALUES (", tables.answers, answer::COLUMNS);
+    write!(out, "{}, ", record.fence).expect(EVERYTHING);
+    push_hex(&mut out, record.id.as_bytes());
+    let times = [expires, forget, due].map(|time| time.micros());
+    let [expires, forget, due] = times;
+    write!(out, ", {expires}, {forget}, {due}, ").expect(EVERYTHING);
+    push_optional(&mut out, status);
+    write!(out, ", {not_kept}, ").expect(EVERYTHING);
+    for bytes in [&outcome.as_bytes()[..], seal.as_bytes(), &headers] {
+        push_hex(&mut out, bytes);
+        out.push_str(", ");
+    }
+    write!(out, "{pieces}, ").expect(EVERYTHING);
+    push_hex(&mut out, body);
+    out.push(')');
+    Some(out)
 }
-
-/// Why writing to a string cannot fail.
-const EVERYTHING: &str = "a string takes everything";

@@ -9,15 +9,19 @@ use super::error::Trouble;
 use super::session::Set;
 use crate::store::parts::{AnswerParts, Assembled, Damage, Parts, StandingParts};
 
-/// The columns of a whole record, in the order in which [`read`] takes them.
+/// The columns of a whole record, in the order in which [`read`] takes them, from [`Tables::whole`].
+///
+/// [`Tables::whole`]: super::sql::Tables::whole
 pub(super) const COLUMNS: &str = "\
-    `key_id`, `format`, `state`, `fence`, `owner`, `class`, `sent`, `at`, `created`, \
-    `fingerprint_version`, `fingerprint`, `seal`, `places`, `key`, `scope`, `route`, `request`, \
-    `expires`, `forget`, `status`, `not_kept`, `outcome`, `answer_seal`, `headers`, `pieces`, `body`";
+    r.`key_id`, r.`format`, r.`state`, r.`fence`, r.`owner`, r.`class`, r.`sent`, r.`at`, \
+    r.`created`, r.`fingerprint_version`, r.`fingerprint`, r.`seal`, r.`places`, r.`key`, \
+    r.`scope`, r.`route`, r.`request`, \
+    a.`expires`, a.`forget`, a.`status`, a.`not_kept`, a.`outcome`, a.`seal`, a.`headers`, \
+    a.`pieces`, a.`body`";
 
-/// The columns that a write is judged by, in the order in which [`standing`] takes them.
+/// The columns that a write is judged by, in the order in which [`standing`] takes them, from the same.
 pub(super) const STANDING: &str =
-    "`key_id`, `format`, `state`, `fence`, `owner`, `sent`, `outcome`, `at`";
+    "r.`key_id`, r.`format`, r.`state`, r.`fence`, r.`owner`, r.`sent`, a.`outcome`, r.`at`";
 
 const WRONG_KIND: Damage = Damage::Damaged("a column has a value of the wrong kind");
 const ABSENT: Damage = Damage::Damaged("a column is missing");

@@ -1,0 +1,248 @@
+//! A record and its answer are two rows. Whatever happens to a batch, there is no answer without the
+//! record that it belongs to, and nobody is told otherwise.
+
+#![cfg(feature = "mysql")]
+
+use std::env;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use mysql_async::prelude::Queryable as _;
+use mysql_async::{Conn, Opts, OptsBuilder};
+use oncekey::core::saved::{Headers, Saved};
+use oncekey::core::{
+    Answer, Claim, Claimed, Class, Completion, ErrorKind, Fingerprint, KeyId, Lease, Origin, Owner,
+    Places, Refusal, Sent, State, Store, Write,
+};
+use oncekey::store::mysql::{MysqlOptions, MysqlStore};
+
+/// A database of its own.
+struct Scene {
+    name: String,
+    store: Arc<MysqlStore>,
+}
+
+impl Scene {
+    async fn new() -> Self {
+        static COUNT: AtomicU64 = AtomicU64::new(0);
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("oncekey_answers_{}_{count}", std::process::id());
+        run(&format!("DROP DATABASE IF EXISTS {name}; CREATE DATABASE {name}")).await;
+        let server = server();
+        let (address, _) = server.rsplit_once('/').expect("a URL with a database");
+        // With one writer, everything that waits while it is busy goes into one batch.
+        let options = MysqlOptions::new(format!("{address}/{name}")).writers(1);
+        Self { store: Arc::new(options.open().await.expect("the store opens")), name }
+    }
+
+    async fn win(&self, key: u64) -> Lease {
+        match self.store.claim(&claim(key)).await.expect("a claim") {
+            Claimed::Won { lease, .. } => lease,
+            lost @ Claimed::Lost { .. } => panic!("not won: {lost:?}"),
+        }
+    }
+
+    /// Completes all at once.
+    async fn complete(&self, leases: &[Lease], completion: &Completion) -> Vec<Write> {
+        let mut under_way = Vec::new();
+        for lease in leases {
+            let (store, lease, completion) = (Arc::clone(&self.store), *lease, completion.clone());
+            under_way.push(tokio::spawn(async move { store.complete(&lease, &completion).await }));
+        }
+        let mut writes = Vec::new();
+        for write in under_way {
+            writes.push(write.await.expect("no panic").expect("no errors"));
+        }
+        writes
+    }
+
+    async fn run(&self, sql: &str) {
+        run(&format!("USE {}; {sql}", self.name)).await;
+    }
+
+    async fn count(&self, what: &str) -> u64 {
+        let sql = format!("SELECT COUNT(*) FROM {}.{what}", self.name);
+        let count: Option<u64> = connect().await.query_first(sql).await.expect("a count");
+        count.expect("a row")
+    }
+
+    async fn end(self) {
+        run(&format!("DROP DATABASE {}", self.name)).await;
+    }
+}
+
+/// Where the server is, or a panic that says how to get one.
+fn server() -> String {
+    env::var("ONCEKEY_TEST_MYSQL").expect(
+        "ONCEKEY_TEST_MYSQL is not set: run `cargo xtask test`, or `cargo xtask servers` and its exports",
+    )
+}
+
+async fn connect() -> Conn {
+    let options = Opts::from_url(&server()).expect("a mysql:// URL");
+    Conn::new(OptsBuilder::from_opts(options).prefer_socket(false)).await.expect("MariaDB")
+}
+
+async fn run(sql: &str) {
+    connect().await.query_drop(sql).await.expect("a statement of the test");
+}
+
+fn claim(key: u64) -> Claim {
+    let mut id = [7; 32];
+    id[..8].copy_from_slice(&key.to_be_bytes());
+    let mut bits = [1; 16];
+    bits[..8].copy_from_slice(&key.to_be_bytes());
+    Claim {
+        id: KeyId::from_bytes(id),
+        owner: Owner::from_bytes(bits),
+        fingerprint: Fingerprint::from_parts(1, [9; 32]),
+        class: Class::Keyed,
+        lease: Duration::from_secs(60),
+        grace: Duration::from_secs(5),
+        sent: Sent::No,
+        origin: Origin { key: "a key".into(), ..Origin::default() },
+        places: Places::default(),
+    }
+}
+
+fn completion(text: &'static str) -> Completion {
+    let body = bytes::Bytes::from_static(text.as_bytes());
+    Completion {
+        answer: Answer::Kept(Saved { status: 201, headers: Headers::new(), body }),
+        retention: Duration::from_secs(3_600),
+        linger: Duration::from_secs(60),
+    }
+}
+
+fn hex(id: &KeyId) -> String {
+    let digits: String = id.as_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("x'{digits}'")
+}
+
+/// What has happened to a record before its completion comes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Before {
+    TakenOver,
+    GivenBack,
+    Completed,
+    CompletedOtherwise,
+}
+
+/// One record of a batch was taken over, one was given back, one is done already, and one is done with
+/// another answer. Nothing of these is stored, and everything of the others is. Those without an answer
+/// come by themselves too: the others alone would make the server refuse a second answer.
+#[tokio::test]
+#[ignore = "needs MariaDB: run cargo xtask test"]
+async fn a_batch_with_strangers_stores_what_is_its_own() {
+    use Before::{Completed, CompletedOtherwise, GivenBack, TakenOver};
+    batch_with(&[(3, TakenOver)]).await;
+    batch_with(&[(0, GivenBack)]).await;
+    batch_with(&[(39, Completed)]).await;
+    batch_with(&[(3, TakenOver), (11, GivenBack), (12, Completed), (39, CompletedOtherwise)]).await;
+}
+
+async fn batch_with(strangers: &[(usize, Before)]) {
+    const KEYS: u64 = 40;
+    let scene = Scene::new().await;
+    let mut leases = Vec::new();
+    for key in 0..KEYS {
+        leases.push(scene.win(key).await);
+    }
+    let (done, otherwise) = (completion("done"), completion("something else"));
+    for &(place, before) in strangers {
+        let (store, lease) = (&scene.store, &leases[place]);
+        let write = match before {
+            Before::TakenOver => {
+                let id = hex(&lease.id);
+                let set = "UPDATE oncekey_records SET fence = fence + 1";
+                scene.run(&format!("{set} WHERE key_id = {id}")).await;
+                Write::Applied
+            }
+            Before::GivenBack => store.release(lease).await.expect("a release"),
+            Before::Completed => store.complete(lease, &done).await.expect("a completion"),
+            Before::CompletedOtherwise => {
+                store.complete(lease, &otherwise).await.expect("a completion")
+            }
+        };
+        assert_eq!(write, Write::Applied, "{before:?}");
+    }
+    let writes = scene.complete(&leases, &done).await;
+    let mut open = 0;
+    for (place, write) in writes.into_iter().enumerate() {
+        let stranger =
+            strangers.iter().find(|(other, _)| *other == place).map(|(_, before)| *before);
+        let record = scene.store.get(&leases[place].id).await.expect("a record that can be read");
+        let state = record.map(|record| record.state);
+        let (expected, answer) = match stranger {
+            None | Some(Before::Completed) => (Write::Applied, Some(&done.answer)),
+            Some(Before::CompletedOtherwise) => (Write::Fenced, Some(&otherwise.answer)),
+            Some(Before::TakenOver | Before::GivenBack) => (Write::Fenced, None),
+        };
+        open += u64::from(answer.is_none());
+        assert_eq!(write, expected, "the write at {place}");
+        match state {
+            None => assert_eq!(stranger, Some(Before::GivenBack), "it is gone: {place}"),
+            Some(State::Done { answer: stored, .. }) => assert_eq!(Some(&stored), answer),
+            Some(_) => assert_eq!(stranger, Some(Before::TakenOver), "it runs: {place}"),
+        }
+    }
+    assert_eq!(scene.count("oncekey_answers").await, KEYS - open, "one for each that is done");
+    let orphans = format!(
+        "oncekey_answers AS a WHERE NOT EXISTS (SELECT 1 FROM {}.oncekey_records AS r \
+         WHERE r.key_id = a.key_id AND r.fence = a.fence AND r.state = 51)",
+        scene.name
+    );
+    assert_eq!(scene.count(&orphans).await, 0, "answers without a record");
+    scene.end().await;
+}
+
+/// A key whose record is over is used again. Its old answer goes with that, and the new one is the only
+/// one.
+#[tokio::test]
+#[ignore = "needs MariaDB: run cargo xtask test"]
+async fn a_new_generation_leaves_no_old_answer() {
+    let scene = Scene::new().await;
+    let lease = scene.win(1).await;
+    assert_eq!(scene.store.complete(&lease, &completion("old")).await.unwrap(), Write::Applied);
+    scene.run("UPDATE oncekey_answers SET expires = 1, forget = 1, due = 1").await;
+    let again = scene.win(1).await;
+    assert!(again.fence > lease.fence);
+    assert_eq!(scene.count("oncekey_answers").await, 0, "the old answer is gone");
+    assert_eq!(scene.store.complete(&lease, &completion("old")).await.unwrap(), Write::Fenced);
+    assert_eq!(scene.store.complete(&again, &completion("new")).await.unwrap(), Write::Applied);
+    assert_eq!(scene.count("oncekey_answers").await, 1);
+    let replay = scene.store.claim(&claim(1)).await.unwrap();
+    assert!(matches!(replay, Claimed::Lost { refusal: Refusal::Replay, .. }), "{replay:?}");
+    scene.end().await;
+}
+
+/// A purge takes the answer of a record that was deleted by hand, and does not count it. One that does
+/// not fit its record stays for people to look at, and keeps nothing else from going.
+#[tokio::test]
+#[ignore = "needs MariaDB: run cargo xtask test"]
+async fn a_purge_goes_past_answers_without_a_record() {
+    let scene = Scene::new().await;
+    let mut leases = Vec::new();
+    for key in 0..4 {
+        leases.push(scene.win(key).await);
+    }
+    assert_eq!(scene.complete(&leases, &completion("done")).await, [Write::Applied; 4]);
+    let [deleted, damaged] = [hex(&leases[0].id), hex(&leases[1].id)];
+    scene
+        .run(&format!(
+            "DELETE FROM oncekey_records WHERE key_id = {deleted}; \
+             UPDATE oncekey_records SET fence = fence + 1 WHERE key_id = {damaged}; \
+             UPDATE oncekey_answers SET expires = 1, forget = 1, due = 1"
+        ))
+        .await;
+    let error = scene.store.get(&leases[1].id).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corrupt, "done, and without an answer: {error}");
+    // One at a time, so that each look has to go on behind the last.
+    assert_eq!(scene.store.purge(1).await.unwrap().forgotten, 1);
+    assert_eq!(scene.store.purge(10).await.unwrap().forgotten, 1);
+    assert_eq!(scene.store.purge(10).await.unwrap().forgotten, 0);
+    assert_eq!(scene.count("oncekey_records").await, 1, "the damaged one");
+    assert_eq!(scene.count("oncekey_answers").await, 1, "and what may have been its answer");
+    scene.end().await;
+}
