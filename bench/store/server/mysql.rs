@@ -34,7 +34,10 @@ const UPDATE: &str = "
     WHERE scope = ? AND `key` = ?";
 const SELECT: &str = "
     SELECT response_body FROM {name}_idempotency WHERE scope = ? AND `key` = ?";
-const ROW: &str = "SELECT * FROM {name}_records WHERE key_id = ?";
+const ROW: &str = "
+    SELECT * FROM {name}_records AS r
+    JOIN {name}_answers AS a ON a.fence = r.fence AND a.key_id = r.key_id
+    WHERE r.key_id = ?";
 const INSERT_MANY: (&str, &str) = (
     "INSERT INTO {name}_idempotency (scope, `key`, request_hash, status, expires_at) VALUES ",
     "(?, ?, ?, 'in_progress', NOW() + INTERVAL 24 HOUR)",
