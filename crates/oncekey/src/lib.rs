@@ -35,6 +35,11 @@ pub use oncekey_core as core;
 #[doc = include_str!("../../../docs/how-to/resume-requests-with-flows.md")]
 struct ResumeRequestsWithFlows;
 
+/// The code of the how-to about the outbox.
+#[cfg(all(doctest, feature = "outbox", feature = "sqlite"))]
+#[doc = include_str!("../../../docs/how-to/outbox.md")]
+struct SendMessagesWithTheOutbox;
+
 /// The code of the how-tos compiles and, where it can, runs.
 #[cfg(all(doctest, feature = "sqlite", feature = "tower"))]
 mod how_to {

@@ -45,6 +45,10 @@ pub(super) async fn take<S: TxStore>(store: &S, ask: &Ask) -> Result<Batch, TxEr
         return Ok(Batch::default());
     }
     let found: Vec<Taken> = rows.iter().map(read).collect::<Result<_, _>>()?;
+    let seqs: Vec<_> = found.iter().map(|message| (message.seq,)).collect();
+    let (owner, lease) = (Value::Bytes(&ask.owner), Value::Int(micros(ask.lease)));
+    S::execute(conn, &sql.take, &[Value::Text(&list(&seqs)), owner, lease]).await?;
+    // All are taken first, so that those of this taking can be told from others by their owner.
     let blockers = blockers::<S>(store, conn, &found, ask).await?;
     let (mut taken, mut put_off) = (Vec::new(), Vec::new());
     for message in found {
@@ -54,11 +58,6 @@ pub(super) async fn take<S: TxStore>(store: &S, ask: &Ask) -> Result<Batch, TxEr
             }
             Some(_) | None => taken.push(message),
         }
-    }
-    if !taken.is_empty() {
-        let seqs: Vec<_> = taken.iter().map(|message| (message.seq,)).collect();
-        let (owner, lease) = (Value::Bytes(&ask.owner), Value::Int(micros(ask.lease)));
-        S::execute(conn, &sql.take, &[Value::Text(&list(&seqs)), owner, lease]).await?;
     }
     if !put_off.is_empty() {
         S::execute(conn, &sql.put_off, &[Value::Text(&list(&put_off))]).await?;
@@ -132,9 +131,13 @@ async fn blockers<S: TxStore>(
     found: &[Taken],
     ask: &Ask,
 ) -> Result<HashMap<String, Blocker>, TxError> {
-    let ordered = found.iter().filter(|message| !message.order_key.is_empty());
-    let seqs: Vec<_> = ordered.map(|message| (message.seq,)).collect();
-    if seqs.is_empty() {
+    // The last of each key: whatever stands before any stands before it.
+    let mut last: HashMap<&str, i64> = HashMap::new();
+    for message in found.iter().filter(|message| !message.order_key.is_empty()) {
+        let seq = last.entry(&message.order_key).or_default();
+        *seq = message.seq.max(*seq);
+    }
+    if last.is_empty() {
         return Ok(HashMap::new());
     }
     let sql = &store.layout().outbox().sql;
@@ -142,14 +145,31 @@ async fn blockers<S: TxStore>(
         AfterDead::Hold => &sql.blockers,
         AfterDead::GoOn => &sql.live_blockers,
     };
-    let list = list(&seqs);
-    let rows = S::query(conn, statement, &[Value::Text(&list), Value::Text(&list)]).await?;
-    rows.iter()
-        .map(|row| {
-            let blocker = Blocker { seq: row.int(1)?, state: row.int(2)?, due: row.int(3)? };
-            Ok((row.text(0)?.to_owned(), blocker))
-        })
-        .collect()
+    let seqs = list(&last.values().map(|seq| (*seq,)).collect::<Vec<_>>());
+    let values = [Value::Bytes(&ask.owner), Value::Text(&seqs)];
+    let mut keys: HashMap<i64, String> = HashMap::new();
+    for row in S::query(conn, statement, &values).await? {
+        if let Some(seq) = row.maybe_int(1)? {
+            keys.insert(seq, row.text(0)?.to_owned());
+        }
+    }
+    if keys.is_empty() {
+        return Ok(HashMap::new());
+    }
+    let seqs = list(&keys.keys().map(|seq| (*seq,)).collect::<Vec<_>>());
+    let mut blockers = HashMap::new();
+    for row in S::query(conn, &sql.look, &[Value::Text(&seqs)]).await? {
+        let blocker = Blocker { seq: row.int(0)?, state: row.int(1)?, due: row.int(2)? };
+        if let Some(key) = keys.remove(&blocker.seq) {
+            blockers.insert(key, blocker);
+        }
+    }
+    // What is gone since was settled: those behind it are put off for a moment all the same, because
+    // what comes after it was not looked for.
+    for (seq, key) in keys {
+        blockers.insert(key, Blocker { seq, state: state::WAITING, due: 0 });
+    }
+    Ok(blockers)
 }
 
 #[cfg(test)]

@@ -58,6 +58,15 @@ impl fmt::Debug for Secret {
 mod tests {
     use super::*;
 
+    /// The example of Standard Webhooks, calculated with another program.
+    #[test]
+    fn a_message_is_signed_as_others_sign_it() {
+        let secret = Secret::parse("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw").unwrap();
+        let body = br#"{"test": 2432232314}"#;
+        let signature = secret.sign("msg_p5jXN8AQM9LWM0D4loKWxJek", 1_614_265_330, body);
+        assert_eq!(signature, "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE=");
+    }
+
     #[test]
     fn a_secret_that_protects_nothing_is_refused() {
         for text in ["", "whsec_", "whsec_AAAA", "MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw", "whsec_!"] {

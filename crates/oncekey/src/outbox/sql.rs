@@ -1,7 +1,7 @@
 //! What is said to the database about staged messages.
 //!
 //! Lists of rows travel as one value, a JSON array, so that a batch of any size is one prepared
-//! statement. In every statement the list is the first value.
+//! statement. In every statement that writes, the list is the first value.
 
 use std::sync::Arc;
 
@@ -47,6 +47,7 @@ pub(super) struct Statements {
     pub(super) blockers: Arc<str>,
     pub(super) live_blockers: Arc<str>,
     pub(super) take: Arc<str>,
+    pub(super) look: Arc<str>,
     pub(super) put_off: Arc<str>,
     pub(super) sent: Arc<str>,
     pub(super) not_sent: Arc<str>,
@@ -146,18 +147,19 @@ fn sent(dialect: Dialect) -> String {
     }
 }
 
-/// The first message of each order key in the list that is unfinished, older than some of the list and
-/// not itself in it. The list is given twice. What is older is visible to whoever sees what is younger:
-/// see `queue_up`.
+/// For each row of the list, the oldest unfinished message of its key that stands before it and is not of
+/// this taking. What is older is visible to whoever sees what is younger: see `queue_up`.
+///
+/// A subquery for each key, because a join is done by reading the whole table as soon as the list is long.
 fn blockers(dialect: Dialect, which: &str) -> String {
-    let list = list(dialect, SEQ);
+    let (list, index) = match dialect {
+        Dialect::Mysql => (list(dialect, SEQ), " FORCE INDEX (`order`)"),
+        Dialect::Sqlite | Dialect::Postgres => (list(dialect, SEQ), ""),
+    };
     format!(
-        "SELECT b.order_key, b.seq, b.state, b.due FROM (SELECT min(e.seq) AS seq FROM \
-         (SELECT s.order_key AS order_key, max(s.seq) AS upto FROM {list} AS j \
-         JOIN {{staged}} AS s ON s.seq = j.seq GROUP BY s.order_key) AS k \
-         JOIN {{staged}} AS e ON e.order_key = k.order_key AND e.seq < k.upto AND e.order_key <> '' \
-         WHERE e.seq NOT IN (SELECT c.seq FROM {list} AS c){which} GROUP BY e.order_key) AS m \
-         JOIN {{staged}} AS b ON b.seq = m.seq"
+        "SELECT s.order_key, (SELECT e.seq FROM {{staged}} AS e{index} \
+         WHERE e.order_key = s.order_key AND e.order_key <> '' AND e.seq < s.seq AND e.owner <> ?{which} \
+         ORDER BY e.order_key, e.seq LIMIT 1) FROM {list} AS j JOIN {{staged}} AS s ON s.seq = j.seq"
     )
 }
 
@@ -179,6 +181,7 @@ impl Statements {
         };
         let take =
             [("state", "2"), ("attempt", "s.attempt + 1"), ("owner", "?"), ("due", "{now} + ?")];
+        let put_off = [("state", "1"), ("attempt", "s.attempt - 1"), ("due", "{now} + j.delay")];
         let due = format!("CASE WHEN j.state = 3 THEN {NEVER} ELSE {{now}} + j.delay END");
         let not_sent = [
             ("state", "j.state"),
@@ -202,7 +205,11 @@ impl Statements {
             blockers: of(&blockers(dialect, "")),
             live_blockers: of(&blockers(dialect, " AND e.state <> 3")),
             take: of(&update(dialect, SEQ, &take, "")),
-            put_off: of(&update(dialect, OFF, &[("due", "{now} + j.delay")], "")),
+            look: of(&format!(
+                "SELECT s.seq, s.state, s.due FROM {} AS j JOIN {{staged}} AS s ON s.seq = j.seq",
+                list(dialect, SEQ)
+            )),
+            put_off: of(&update(dialect, OFF, &put_off, "")),
             sent: of(&sent(dialect)),
             not_sent: of(&update(dialect, NOT_SENT, &not_sent, MINE)),
             dead: of(&format!(

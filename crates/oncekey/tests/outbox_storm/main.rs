@@ -100,11 +100,11 @@ fn start(role: &str, place: &Place, log: &Path) -> Process {
 }
 
 /// Kills and starts relay processes until it is told to stop.
-fn killer(place: Place, log: PathBuf, stop: std::sync::mpsc::Receiver<()>) -> usize {
+fn killer(place: &Place, log: &Path, stop: &std::sync::mpsc::Receiver<()>) -> usize {
     let mut chance = Chance::new();
     let mut kills = 0;
     loop {
-        let mut relay = start("relay", &place, &log);
+        let mut relay = start("relay", place, log);
         let life = Duration::from_millis(300 + chance.below(900));
         let told = stop.recv_timeout(life).is_ok();
         relay.kill();
@@ -160,6 +160,7 @@ fn check(committed: &Committed, log: &Path) -> usize {
     all
 }
 
+#[expect(clippy::print_stdout, reason = "a figure for people")]
 fn storm(kind: &str, messages: usize) {
     let folder = tempfile::tempdir().unwrap();
     let place = Place::fresh(kind, &folder);
@@ -173,7 +174,7 @@ fn storm(kind: &str, messages: usize) {
             for _ in 0..2 {
                 let (place, log) = (place.clone(), log.clone());
                 let (stop, stopped) = std::sync::mpsc::channel();
-                let killer = std::thread::spawn(move || killer(place, log, stopped));
+                let killer = std::thread::spawn(move || killer(&place, &log, &stopped));
                 killers.push((stop, killer));
             }
             let aborter = tokio::spawn(aborter(store.clone(), log.clone()));

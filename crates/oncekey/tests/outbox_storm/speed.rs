@@ -14,6 +14,7 @@ const MESSAGES: usize = 50_000;
 /// A figure, and a bar low enough for a busy machine and a build without optimisation.
 #[test]
 #[ignore = "needs PostgreSQL: run cargo xtask test"]
+#[expect(clippy::print_stdout, reason = "a figure for people")]
 fn a_relay_drains_fast_on_postgres() {
     let runtime = tokio::runtime::Runtime::new().unwrap();
     runtime.block_on(async {
