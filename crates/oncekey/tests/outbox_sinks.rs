@@ -15,7 +15,7 @@ use oncekey::flow::sqlx::SqlxSqlite;
 use oncekey::flow::{Definition, Flow, FlowKey, Flows, Halt, Reply};
 use oncekey::outbox::{HttpSink, Outbox, Relay, Secret, Staged};
 
-use self::outbox_common::{Heard, made, sqlite, stage};
+use self::outbox_common::{Heard, Place, made, postgres, sqlite, stage};
 
 const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 const NEXT: &str = "whsec_AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8=";
@@ -233,4 +233,36 @@ async fn a_plain_transaction_stages_beside_its_rows() {
     };
     tokio::time::timeout(Duration::from_secs(10), all).await.expect("the relay is woken");
     relay.abort();
+}
+
+/// The relay is another process's, as far as it can tell: it shares nothing with whoever stages.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs PostgreSQL: run cargo xtask test"]
+async fn a_relay_elsewhere_is_woken_by_a_commit() {
+    let place = Place::fresh("postgres", &tempfile::tempdir().unwrap());
+    let Place::Postgres(name) = place else { return };
+    let (here, there) = (postgres(&name, 2).await, postgres(&name, 3).await);
+    let here = made(here).await;
+    let heard = Heard::default();
+    let relay =
+        Relay::new(there.clone()).route("*", heard.clone()).every(Duration::from_secs(3_600));
+    let relay = tokio::spawn(async move { relay.run(std::future::pending()).await });
+    let listener = Outbox::new(there);
+    let listener = tokio::spawn(async move { listener.listen().await });
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    let outbox = Outbox::new(here.clone());
+    let mut tx = here.pool().begin().await.unwrap();
+    outbox.stage(&mut tx, Staged::raw("t", "one")).await.unwrap();
+    outbox.notify(&mut tx).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert!(heard.bodies().is_empty());
+    tx.commit().await.unwrap();
+    let all = async {
+        while heard.bodies().is_empty() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(10), all).await.expect("the relay is woken");
+    relay.abort();
+    listener.abort();
 }

@@ -19,6 +19,7 @@ pub struct PhaseTx<S: TxStore> {
     pub(crate) tx: S::Tx,
     pub(crate) flow: Option<KeyId>,
     /// Dropped when the transaction is over.
+    #[cfg_attr(not(feature = "outbox"), allow(dead_code, reason = "only staging sets it"))]
     pub(crate) wake: Option<WakeAtEnd>,
 }
 

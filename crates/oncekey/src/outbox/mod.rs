@@ -11,6 +11,8 @@ mod dead;
 mod deliver;
 mod encoding;
 mod http;
+#[cfg(feature = "postgres")]
+mod listen;
 mod message;
 #[cfg(feature = "redis")]
 mod redis;

@@ -309,7 +309,7 @@ impl Inner {
 
     /// From half of the time to all of it, so that messages that failed together do not come together.
     pub(super) fn backoff(&self, attempt: i64) -> Duration {
-        let doublings = u32::try_from(attempt.saturating_sub(1)).unwrap_or(0).min(30);
+        let doublings = u32::try_from(attempt.saturating_sub(1)).unwrap_or(u32::MAX).min(30);
         let full = self.first.saturating_mul(1 << doublings).min(self.longest);
         let mut chance = [0; 2];
         self.entropy.fill(&mut chance);
