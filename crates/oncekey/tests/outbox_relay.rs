@@ -34,6 +34,7 @@ on_each_database!(
     a_relay_that_stops_gives_back_what_it_has_not_begun,
     two_who_stage_under_one_key_come_one_after_the_other,
     a_topic_without_a_sink_is_not_lost,
+    a_damaged_row_does_not_stop_the_others,
 );
 
 fn relay<S: TxStore>(store: &S, heard: &Heard) -> Relay<S> {
@@ -420,6 +421,28 @@ async fn a_topic_without_a_sink_is_not_lost<S: TxStore>(store: S) {
     assert_eq!(heard.bodies(), [""; 0]);
     let dead = Outbox::new(store).dead_letters(10).await.unwrap();
     assert_eq!(&*dead[0].reason, "no sink takes this topic");
+}
+
+async fn a_damaged_row_does_not_stop_the_others<S: TxStore>(store: S) {
+    let (outbox, heard) = (Outbox::new(store.clone()), Heard::default());
+    let id = stage(&store, Staged::raw("t", "one").order_key("k")).await;
+    stage(&store, Staged::raw("t", "two")).await;
+    let damage = store.layout().statement("UPDATE {staged} SET headers = ? WHERE id = ?");
+    let write = async |headers: &[u8]| {
+        let values = [Value::Bytes(headers), Value::Bytes(id.as_bytes())];
+        assert_eq!(store.execute_once(&damage, &values).await.unwrap(), 1);
+    };
+    write(b"{").await;
+    let relay = relay(&store, &heard);
+    let done = once(&relay).await;
+    assert_eq!((done.sent, done.dead), (1, 1));
+    let dead = outbox.dead_letters(10).await.unwrap();
+    assert_eq!((dead[0].id, &*dead[0].reason), (id, "its row cannot be read"));
+    // It can be repaired.
+    write(b"[]").await;
+    outbox.replay(id).await.unwrap();
+    assert_eq!(once(&relay).await.sent, 1);
+    assert_eq!(heard.bodies(), ["two", "one"]);
 }
 
 /// What everybody writes first: read what is there, deliver it, delete up to the highest number. A

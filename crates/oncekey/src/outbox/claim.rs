@@ -7,7 +7,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use oncekey_core::KeyId;
 
-use super::message::{Message, MessageId, Taken};
+use super::message::{Form, Message, MessageId, Taken};
 use super::relay::AfterDead;
 use super::sql::state;
 use super::stage::micros;
@@ -44,7 +44,8 @@ pub(super) async fn take<S: TxStore>(store: &S, ask: &Ask) -> Result<Batch, TxEr
         S::rollback(tx).await?;
         return Ok(Batch::default());
     }
-    let found: Vec<Taken> = rows.iter().map(read).collect::<Result<_, _>>()?;
+    let found: Vec<Taken> =
+        rows.iter().map(|row| read(row).or_else(|_| unreadable(row))).collect::<Result<_, _>>()?;
     let seqs: Vec<_> = found.iter().map(|message| (message.seq,)).collect();
     let (owner, lease) = (Value::Bytes(&ask.owner), Value::Int(micros(ask.lease)));
     S::execute(conn, &sql.take, &[Value::Text(&list(&seqs)), owner, lease]).await?;
@@ -95,6 +96,23 @@ fn read(row: &Row) -> Result<Taken, TxError> {
         attempt: row.int(6)? + 1,
         created: row.int(7)?,
         flow,
+        form: Form::Sound,
+    })
+}
+
+/// What is left of a row that somebody has damaged: enough to make it a dead letter.
+fn unreadable(row: &Row) -> Result<Taken, TxError> {
+    Ok(Taken {
+        seq: row.int(0)?,
+        id: MessageId([0; 16]),
+        topic: String::new(),
+        order_key: String::new(),
+        headers: Vec::new(),
+        body: Bytes::new(),
+        attempt: row.int(6)? + 1,
+        created: row.int(7)?,
+        flow: None,
+        form: Form::Damaged,
     })
 }
 

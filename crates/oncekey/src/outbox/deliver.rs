@@ -11,7 +11,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use super::message::Message;
+use super::message::{Form, Message};
 use super::relay::{AfterDead, Inner};
 use super::settle::{Ended, Settlement};
 use super::sink::Delivery;
@@ -131,6 +131,9 @@ impl Work {
         }
         let relay = &self.relay;
         let attempt = message.attempt();
+        if message.0.form == Form::Damaged {
+            return self.dead("none", "its row cannot be read".to_owned());
+        }
         if attempt > relay.attempts {
             // Each attempt was counted, and none has settled it: whoever tries it dies.
             let why = "every attempt ended without a word".to_owned();

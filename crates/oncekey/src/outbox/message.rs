@@ -190,6 +190,15 @@ pub(super) struct Taken {
     pub(super) attempt: i64,
     pub(super) created: i64,
     pub(super) flow: Option<KeyId>,
+    pub(super) form: Form,
+}
+
+/// Whether a row is what was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Form {
+    Sound,
+    /// It cannot be read. It must not keep the others from being delivered.
+    Damaged,
 }
 
 impl Message {

@@ -7,19 +7,25 @@ use std::sync::Arc;
 
 use tokio::sync::Notify;
 
+use crate::entropy::SystemEntropy;
 use crate::flow::{Dialect, render};
 
 /// What everybody who stages and relays on one store shares.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(super) sql: Statements,
+    pub(super) entropy: SystemEntropy,
     /// Rings when something was staged in this process.
     pub(super) wake: Arc<Notify>,
 }
 
 impl Shared {
     pub(crate) fn new(dialect: Dialect, before: &str) -> Self {
-        Self { sql: Statements::new(dialect, before), wake: Arc::new(Notify::new()) }
+        Self {
+            sql: Statements::new(dialect, before),
+            entropy: SystemEntropy::default(),
+            wake: Arc::new(Notify::new()),
+        }
     }
 }
 

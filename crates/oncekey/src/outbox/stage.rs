@@ -8,14 +8,13 @@ use sha2::{Digest, Sha256};
 
 use super::message::{BadMessage, MessageId, Staged};
 use super::sql::{MANY, Statements};
-use crate::entropy::{Entropy, SystemEntropy};
+use crate::entropy::Entropy as _;
 use crate::flow::{Dialect, Halt, PhaseTx, TxError, TxStore, Value, WakeAtEnd};
 
 /// The outbox of a database: stages in transactions of the application, and looks after dead letters.
 #[derive(Clone, Debug)]
 pub struct Outbox<S: TxStore> {
     pub(super) store: S,
-    entropy: Arc<dyn Entropy>,
 }
 
 /// Why nothing was staged.
@@ -42,8 +41,8 @@ impl From<StageError> for Halt {
 impl<S: TxStore> Outbox<S> {
     /// The outbox beside the flows of this store.
     #[must_use]
-    pub fn new(store: S) -> Self {
-        Self { store, entropy: Arc::new(SystemEntropy::default()) }
+    pub const fn new(store: S) -> Self {
+        Self { store }
     }
 
     /// Stages a message in a transaction that the application has begun on this connection. It is sent
@@ -67,7 +66,7 @@ impl<S: TxStore> Outbox<S> {
         conn: &mut S::Conn,
         staged: Vec<Staged>,
     ) -> Result<Vec<MessageId>, StageError> {
-        put(&self.store, &*self.entropy, conn, None, staged).await
+        put(&self.store, conn, None, staged).await
     }
 
     /// Wakes a relay in this process. Others find the message by polling.
@@ -97,8 +96,7 @@ impl<S: TxStore> PhaseTx<S> {
     pub async fn stage_with(&mut self, staged: Staged) -> Result<MessageId, Halt> {
         let conn = S::conn(&mut self.tx);
         let flow = self.flow.as_ref().map(|id| id.as_bytes().as_slice());
-        let entropy = SystemEntropy::default();
-        let ids = put(&self.store, &entropy, conn, flow, vec![staged]).await?;
+        let ids = put(&self.store, conn, flow, vec![staged]).await?;
         let wake = &self.store.layout().outbox().wake;
         self.wake.get_or_insert_with(|| WakeAtEnd(Arc::clone(wake)));
         ids.into_iter().next().ok_or_else(|| TxError::damaged().into())
@@ -124,7 +122,6 @@ fn lock_of(dialect: Dialect, key: &str) -> i64 {
 
 async fn put<S: TxStore>(
     store: &S,
-    entropy: &dyn Entropy,
     conn: &mut S::Conn,
     flow: Option<&[u8]>,
     mut staged: Vec<Staged>,
@@ -133,7 +130,7 @@ async fn put<S: TxStore>(
         message.check()?;
         if message.id.is_none() {
             let mut id = [0; 16];
-            entropy.fill(&mut id);
+            store.layout().outbox().entropy.fill(&mut id);
             message.id = Some(MessageId(id));
         }
     }
