@@ -7,6 +7,7 @@
 //! | feature | what it adds |
 //! |---|---|
 //! | `flow` | [`flow`]: requests that resume instead of running again, on a pool of sqlx |
+//! | `outbox` | [`outbox`]: messages that are sent if and only if their rows are committed |
 //! | `sqlite` | [`store::sqlite`]: the embedded store, one file, durable |
 //! | `tower` | [`layer`]: `Idempotency-Key` for axum, hyper and other tower services |
 
@@ -17,6 +18,8 @@ pub mod entropy;
 pub mod flow;
 #[cfg(feature = "tower")]
 pub mod layer;
+#[cfg(feature = "outbox")]
+pub mod outbox;
 pub mod problem;
 pub mod store;
 
@@ -31,6 +34,11 @@ pub use oncekey_core as core;
 #[cfg(all(doctest, feature = "flow", feature = "sqlite"))]
 #[doc = include_str!("../../../docs/how-to/resume-requests-with-flows.md")]
 struct ResumeRequestsWithFlows;
+
+/// The code of the how-to about the outbox.
+#[cfg(all(doctest, feature = "outbox", feature = "sqlite"))]
+#[doc = include_str!("../../../docs/how-to/outbox.md")]
+struct SendMessagesWithTheOutbox;
 
 /// The code of the how-tos compiles and, where it can, runs.
 #[cfg(all(doctest, feature = "sqlite", feature = "tower"))]

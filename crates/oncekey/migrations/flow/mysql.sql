@@ -92,17 +92,26 @@ CREATE TABLE IF NOT EXISTS `{prefix}staged` (
     `collapse`  VARBINARY(255)  NOT NULL,
     `headers`   LONGBLOB        NOT NULL,
     `body`      LONGBLOB        NOT NULL,
-    -- 1 waiting, 2 taken, 3 delivered, 4 dead.
+    -- 1 waiting, 2 taken, 3 dead. What was delivered is deleted.
     `state`     BIGINT          NOT NULL,
+    -- Counted when it is taken, so that a crash counts.
     `attempt`   BIGINT          NOT NULL,
+    -- From when on it may be taken: the end of the lease if it is taken, never if it is dead.
     `due`       BIGINT          NOT NULL,
+    -- Of one taking, not of one relay.
     `owner`     BINARY(16)      NOT NULL,
-    `lease`     BIGINT          NOT NULL,
     `reason`    VARBINARY(4096) NOT NULL,
     `created`   BIGINT          NOT NULL,
-    KEY `due` (`state`, `due`, `seq`),
+    -- Without the state: rows are locked in the order of this index, and a sort would lock them all.
+    KEY `due` (`due`, `seq`),
     KEY `order` (`order_key`, `seq`),
-    KEY `collapse` (`state`, `collapse`)
+    KEY `collapse` (`collapse`, `state`)
+) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
+
+-- Whoever stages under an order key holds its row to the end of the transaction, so that messages of
+-- one key become visible in the order of seq. Keys share rows: see the code for how many.
+CREATE TABLE IF NOT EXISTS `{prefix}staged_slots` (
+    `slot` BIGINT NOT NULL PRIMARY KEY
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC;
 
 -- What happened to a flow besides its steps: attempts that failed, parkings, what people did.

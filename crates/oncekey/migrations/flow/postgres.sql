@@ -94,17 +94,20 @@ CREATE TABLE IF NOT EXISTS {schema}.oncekey_staged (
     collapse  text   NOT NULL,
     headers   bytea  NOT NULL,
     body      bytea  NOT NULL,
-    -- 1 waiting, 2 taken, 3 delivered, 4 dead.
+    -- 1 waiting, 2 taken, 3 dead. What was delivered is deleted.
     state     bigint NOT NULL,
+    -- Counted when it is taken, so that a crash counts.
     attempt   bigint NOT NULL,
+    -- From when on it may be taken: the end of the lease if it is taken, never if it is dead.
     due       bigint NOT NULL,
+    -- Of one taking, not of one relay.
     owner     bytea  NOT NULL,
-    lease     bigint NOT NULL,
     reason    text   NOT NULL,
     created   bigint NOT NULL
-);
-CREATE INDEX IF NOT EXISTS oncekey_staged_due ON {schema}.oncekey_staged (due, seq) WHERE state IN (1, 2);
-CREATE INDEX IF NOT EXISTS oncekey_staged_order ON {schema}.oncekey_staged (order_key, seq) WHERE order_key <> '' AND state IN (1, 2, 4);
+) WITH (autovacuum_vacuum_scale_factor = 0.02);
+-- Without a condition on the state: what the relay looks for is found by its time alone.
+CREATE INDEX IF NOT EXISTS oncekey_staged_due ON {schema}.oncekey_staged (due, seq);
+CREATE INDEX IF NOT EXISTS oncekey_staged_order ON {schema}.oncekey_staged (order_key, seq) WHERE order_key <> '';
 CREATE INDEX IF NOT EXISTS oncekey_staged_collapse ON {schema}.oncekey_staged (collapse) WHERE collapse <> '' AND state = 1;
 
 -- What happened to a flow besides its steps: attempts that failed, parkings, what people did.

@@ -276,7 +276,8 @@ impl<S: TxStore> Local<S> {
     }
 
     async fn begun(&self) -> Result<PhaseTx<S>, Halt> {
-        Ok(PhaseTx { tx: self.db.begin().await?, store: self.db.clone(), flow: None })
+        let tx = self.db.begin().await?;
+        Ok(PhaseTx { tx, store: self.db.clone(), flow: None, wake: None })
     }
 
     fn completion(&self, reply: &Reply) -> Completion {

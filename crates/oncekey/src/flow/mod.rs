@@ -70,4 +70,8 @@ pub use self::resolve::{Listed, Resolved, Stuck};
 pub use self::run::{Flow, Unvisited};
 pub use self::saga::{Compensation, Did};
 pub use self::store::{Cell, Open, Row, TxError, TxStore, TxTrouble, Value};
+#[cfg(feature = "outbox")]
+pub(crate) use self::point::WakeAtEnd;
+#[cfg(feature = "outbox")]
+pub(crate) use self::tables::render;
 pub use self::tables::{BadName, Dialect, Layout, migrate};

@@ -18,6 +18,19 @@ pub struct PhaseTx<S: TxStore> {
     pub(crate) store: S,
     pub(crate) tx: S::Tx,
     pub(crate) flow: Option<KeyId>,
+    /// Dropped when the transaction is over.
+    #[cfg_attr(not(feature = "outbox"), allow(dead_code, reason = "only staging sets it"))]
+    pub(crate) wake: Option<WakeAtEnd>,
+}
+
+/// Wakes the relay when it is dropped, which is when the transaction has ended, one way or another.
+#[derive(Debug)]
+pub(crate) struct WakeAtEnd(pub(crate) std::sync::Arc<tokio::sync::Notify>);
+
+impl Drop for WakeAtEnd {
+    fn drop(&mut self) {
+        self.0.notify_one();
+    }
 }
 
 impl<S: TxStore> Deref for PhaseTx<S> {

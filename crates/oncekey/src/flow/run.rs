@@ -303,7 +303,7 @@ impl<S: TxStore> Flow<S> {
         }
         run.may_act()?;
         let (store, flow) = (run.store.clone(), Some(run.held.id));
-        let mut phase = PhaseTx { tx: store.begin().await?, store, flow };
+        let mut phase = PhaseTx { tx: store.begin().await?, store, flow, wake: None };
         let value = match body(&mut phase).await {
             Ok(value) => value,
             Err(halt) => {
@@ -412,7 +412,7 @@ impl<S: TxStore> Flow<S> {
         }
         run.may_act()?;
         let (store, flow) = (run.store.clone(), Some(run.held.id));
-        let mut phase = PhaseTx { tx: store.begin().await?, store, flow };
+        let mut phase = PhaseTx { tx: store.begin().await?, store, flow, wake: None };
         let reply = match body(&mut phase).await {
             Ok(reply) => reply,
             Err(halt) => {

@@ -23,6 +23,8 @@ pub struct Layout {
     before: Arc<str>,
     place: Arc<str>,
     statements: Arc<super::sql::Statements>,
+    #[cfg(feature = "outbox")]
+    outbox: Arc<crate::outbox::Shared>,
 }
 
 /// The newest version of the tables that this code knows.
@@ -52,7 +54,14 @@ impl Layout {
             Dialect::Sqlite | Dialect::Mysql => place.to_owned(),
         };
         let statements = Arc::new(super::sql::Statements::new(dialect, &before));
-        Ok(Self { dialect, before: before.into(), place: place.into(), statements })
+        Ok(Self {
+            dialect,
+            #[cfg(feature = "outbox")]
+            outbox: Arc::new(crate::outbox::Shared::new(dialect, &before)),
+            before: before.into(),
+            place: place.into(),
+            statements,
+        })
     }
 
     /// Which database it is.
@@ -64,6 +73,12 @@ impl Layout {
     /// The statements about flows.
     pub(crate) fn sql(&self) -> &super::sql::Statements {
         &self.statements
+    }
+
+    /// What everybody who stages and relays on this store shares.
+    #[cfg(feature = "outbox")]
+    pub(crate) fn outbox(&self) -> &crate::outbox::Shared {
+        &self.outbox
     }
 
     /// A statement of this database from a template.
@@ -142,7 +157,7 @@ pub async fn migrate<S: TxStore>(store: &S) -> Result<(), TxError> {
 }
 
 /// See [`Layout::statement`].
-pub(super) fn render(dialect: Dialect, before: &str, template: &str) -> Arc<str> {
+pub(crate) fn render(dialect: Dialect, before: &str, template: &str) -> Arc<str> {
     let now = match dialect {
         // To the millisecond, which is what SQLite knows.
         Dialect::Sqlite => "CAST(unixepoch('subsec') * 1000000 AS INTEGER)",
@@ -157,6 +172,7 @@ pub(super) fn render(dialect: Dialect, before: &str, template: &str) -> Arc<str>
         "steps",
         "effects",
         "staged",
+        "staged_slots",
         "flow_events",
         "findings",
         "flow_migrations",
