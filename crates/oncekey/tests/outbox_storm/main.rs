@@ -12,7 +12,6 @@
 mod child;
 #[path = "../outbox_common/mod.rs"]
 mod outbox_common;
-mod speed;
 mod traffic;
 
 use std::collections::{HashMap, HashSet};
