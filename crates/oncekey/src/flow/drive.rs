@@ -234,7 +234,8 @@ impl<S: TxStore> Flows<S> {
                     start.owner = self.owner();
                 }
                 Halt::Retry { after, why } => return self.later(&held, after, &why).await,
-                Halt::Store(error) => return self.later(&held, None, &chain(&error)).await,
+                // Without its causes: what a database says may quote the rows.
+                Halt::Store(error) => return self.later(&held, None, &error.to_string()).await,
                 Halt::Asleep { after } => {
                     let why = "it sleeps".to_owned();
                     return Ok(Outcome::Later { retry_after: after, why });
@@ -440,16 +441,6 @@ fn outcome_of(claimed: Claimed) -> Outcome {
 /// What fits into a reason.
 pub(crate) fn short(text: &str) -> String {
     const MOST: usize = 1_000;
-    text[..text.floor_char_boundary(MOST)].to_owned()
-}
-
-/// An error with its causes.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(found) = cause {
-        text = format!("{text}: {found}");
-        cause = found.source();
-    }
-    text
+    // PostgreSQL has no zeros in texts.
+    text[..text.floor_char_boundary(MOST)].replace('\0', "")
 }

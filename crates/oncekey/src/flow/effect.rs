@@ -142,6 +142,22 @@ const ONCE: &str = "nobody knows whether the call was received, and it must not 
 const PAST: &str = "the other side may have forgotten our key, and cannot be asked";
 const UNDONE: &str = "it was undone before";
 
+/// Whether an earlier call may have been received.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Doubt {
+    None,
+    Some,
+}
+
+impl Doubt {
+    fn of(intent: Option<&Intent>) -> Self {
+        match intent {
+            Some(intent) if intent.state != intent::REFUSED => Self::Some,
+            Some(_) | None => Self::None,
+        }
+    }
+}
+
 /// The part of the window that is not used: the call takes time, and clocks differ.
 fn margin(window: i64) -> i64 {
     const HOUR: i64 = 3_600_000_000;
@@ -254,6 +270,7 @@ impl<S: TxStore, T: Checkpoint, P: Ask<T>> Effect<'_, S, T, P> {
             return Err(Drift::Arguments { step: step.label() }.into());
         }
         run.may_act()?;
+        let mut doubt = Doubt::of(intent);
         let again = match next(intent, P::CAN) {
             Next::First => false,
             Next::Again => true,
@@ -263,7 +280,10 @@ impl<S: TxStore, T: Checkpoint, P: Ask<T>> Effect<'_, S, T, P> {
                     run.outcome(&step, &self.bound, &value).await?;
                     return Ok(value);
                 }
-                Ok(Probe::Absent) => true,
+                Ok(Probe::Absent) => {
+                    doubt = Doubt::None;
+                    true
+                }
                 Ok(Probe::Unknown) => {
                     return Err(Halt::retry(format!(
                         "effect {}: cannot be told yet",
@@ -284,7 +304,7 @@ impl<S: TxStore, T: Checkpoint, P: Ask<T>> Effect<'_, S, T, P> {
                 run.outcome(&step, &self.bound, &value).await?;
                 Ok(value)
             }
-            Err(failed) => Err(run.call_failed(&step, self.safety, failed).await),
+            Err(failed) => Err(run.call_failed(&step, self.safety, doubt, failed).await),
         }
     }
 }
@@ -418,8 +438,14 @@ impl<S: TxStore> Run<S> {
     }
 
     /// What a failed call comes to.
-    async fn call_failed(&self, step: &Step, safety: Safety, failed: Failed) -> Halt {
+    async fn call_failed(&self, step: &Step, safety: Safety, doubt: Doubt, failed: Failed) -> Halt {
         match &failed {
+            // This call did nothing, but an earlier one may have.
+            Failed::NotDone(_) if doubt == Doubt::Some => failed.halt(step),
+            // What a key is refused with is said about every call with that key.
+            Failed::Final(_) if doubt == Doubt::Some && !matches!(safety, Safety::Keyed { .. }) => {
+                failed.halt(step)
+            }
             Failed::NotDone(_) | Failed::Final(_) => {
                 // If this is not written, the intent stands, and what is unsure is treated as unsure.
                 if let Err(halt) = self.refused(step).await {

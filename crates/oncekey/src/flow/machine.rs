@@ -183,7 +183,7 @@ impl<S: TxStore> Turn<S> {
         let statement = match asleep {
             None => &sql.keep_data,
             Some(after) => {
-                values.push(Value::Int(micros(after)));
+                values.extend([Value::Int(micros(after)), Value::Int(micros(after))]);
                 &sql.keep_data_and_sleep
             }
         };

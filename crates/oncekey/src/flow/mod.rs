@@ -62,6 +62,8 @@ pub use self::history::{History, PastEffect, PastEvent, PastStep, Rehearsed};
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
 pub use self::local::{Local, Times, tx};
 pub use self::machine::{Machine, Next, Turn, Turned};
+#[cfg(feature = "outbox")]
+pub(crate) use self::point::WakeAtEnd;
 pub use self::point::{PhaseTx, Step};
 pub use self::reconcile::{Finding, ForeignLedger, Page, Reconciled, Reconciler};
 pub use self::registry::{BuildError, Builder, Definition, Flows, Options};
@@ -70,8 +72,6 @@ pub use self::resolve::{Listed, Resolved, Stuck};
 pub use self::run::{Flow, Unvisited};
 pub use self::saga::{Compensation, Did};
 pub use self::store::{Cell, Open, Row, TxError, TxStore, TxTrouble, Value};
-#[cfg(feature = "outbox")]
-pub(crate) use self::point::WakeAtEnd;
 #[cfg(feature = "outbox")]
 pub(crate) use self::tables::render;
 pub use self::tables::{BadName, Dialect, Layout, migrate};

@@ -157,11 +157,12 @@ impl<S: TxStore> Flows<S> {
     ) -> Result<Resolved, Halt> {
         let resolved = self
             .resolved(id, what, &format!("{}: {note}", step.label()), async |flows, tx| {
-                let met = flows.set_state(tx, id, state::WAITING, "").await?;
-                if met == 0 {
+                let sql = flows.0.store.layout().sql();
+                let owner = flows.owner();
+                let values = [Value::Bytes(owner.as_bytes()), Value::Bytes(id.as_bytes())];
+                if S::execute(S::conn(tx), &sql.resume, &values).await? == 0 {
                     return Ok(0);
                 }
-                let sql = flows.0.store.layout().sql();
                 let effect = [
                     Value::Int(intent::DONE),
                     Value::Text(""),

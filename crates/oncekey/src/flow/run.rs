@@ -10,7 +10,7 @@ use oncekey_core::{KeyId, derived_key};
 
 use super::checkpoint::{Checkpoint, decode, digest, encode, shape};
 use super::claim::{Before, Held, look};
-use super::effect::{Effect, Intent, Safety, intents};
+use super::effect::{Effect, Intent, Safety, intent, intents};
 use super::halt::{Drift, Halt};
 use super::point::{Advanced, Kind, PhaseTx, Point, Step, Taken, advance, finish, steps};
 use super::reply::{Finished, Reply};
@@ -251,11 +251,16 @@ impl<S: TxStore> Run<S> {
         derived_key(&self.namespace, &self.held.id, &step)
     }
 
+    /// Steps that were taken, or calls that may have been received, and that the code of today does
+    /// not come to.
     fn left_out(&self) -> Vec<String> {
         let visited = self.visited.lock().unwrap_or_else(PoisonError::into_inner);
+        let open = self.intents.iter().filter(|(_, found)| found.state == intent::INTENDED);
+        let known = self.taken.keys().chain(open.map(|(step, _)| step));
         let mut steps: Vec<_> =
-            self.taken.keys().filter(|step| !visited.contains(step)).map(Step::label).collect();
+            known.filter(|step| !visited.contains(step)).map(Step::label).collect();
         steps.sort();
+        steps.dedup();
         steps
     }
 }

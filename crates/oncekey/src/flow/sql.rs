@@ -34,6 +34,7 @@ pub(crate) struct Statements {
     pub(crate) undo_ended: Arc<str>,
     pub(crate) undone: Arc<str>,
     pub(crate) resolve: Arc<str>,
+    pub(crate) resume: Arc<str>,
     pub(crate) resolve_done: Arc<str>,
     pub(crate) adopt: Arc<str>,
     pub(crate) settle_any: Arc<str>,
@@ -152,6 +153,11 @@ impl Statements {
             resolve: of("UPDATE {flows} SET state = ?, fence = {greatest}(fence + 1, {now}), \
                  owner = ?, lease = 0, due = {now}, attempts = ?, reason = ? \
                  WHERE flow_id = ? AND state IN (2, 4, 5, 7)"),
+            // What was found elsewhere wakes nobody whom a person has given up, and turns round nobody
+            // who is on the way back.
+            resume: of("UPDATE {flows} SET state = 2, fence = {greatest}(fence + 1, {now}), \
+                 owner = ?, lease = 0, due = {now}, attempts = 0, reason = '' \
+                 WHERE flow_id = ? AND state IN (2, 4) AND point <> 'undoing'"),
             resolve_done: of("UPDATE {flows} SET state = 3, point = 'finished', \
                  fence = {greatest}(fence + 1, {now}), owner = ?, lease = 0, finished = {now}, \
                  status = ?, headers = ?, body = ?, reason = ? \
@@ -169,9 +175,10 @@ impl Statements {
                  {now} AS now FROM {effects} AS e JOIN {flows} AS f ON f.flow_id = e.flow_id \
                  WHERE e.foreign_key = ?"),
             keep_data: of(&format!("UPDATE {{flows}} SET data = ?, point = ? WHERE {HELD}{open}")),
-            // Sleeping is progress: the count of attempts begins anew.
+            // Sleeping is progress: the count of attempts begins anew. The lease keeps clients who ask
+            // again from waking it early.
             keep_data_and_sleep: of(&format!(
-                "UPDATE {{flows}} SET data = ?, point = ?, state = 2, lease = 0, attempts = 0, \
+                "UPDATE {{flows}} SET data = ?, point = ?, state = 2, lease = {{now}} + ?, attempts = 0, \
                  due = {{now}} + ? WHERE {HELD}{open}"
             )),
         }

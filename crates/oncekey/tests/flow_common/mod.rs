@@ -66,6 +66,8 @@ pub struct Provider {
     pub lose_answers: Arc<AtomicUsize>,
     /// So many calls do not arrive, which the caller cannot tell.
     pub unreachable: Arc<AtomicUsize>,
+    /// So many calls are turned away, and the caller is told so.
+    pub busy: Arc<AtomicUsize>,
 }
 
 fn one_less(counter: &AtomicUsize) -> bool {
@@ -78,6 +80,9 @@ impl Provider {
         tokio::task::yield_now().await;
         if one_less(&self.unreachable) {
             return Err(Failed::Unknown("no answer".to_owned()));
+        }
+        if one_less(&self.busy) {
+            return Err(Failed::NotDone("busy".to_owned()));
         }
         if self.decline.load(Ordering::SeqCst) {
             return Err(Failed::Final(Reply::empty(402)));

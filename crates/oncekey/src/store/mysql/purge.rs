@@ -91,7 +91,7 @@ async fn due(
     // A look goes on past damaged rows, which stay for people to look at and must not keep the others
     // from going.
     let mut beyond = String::new();
-    while found.finished.len() < limit {
+    while found.finished.len() + found.alone.len() < limit {
         let text = format!(
             "SELECT {DUE} FROM {answers} AS a LEFT JOIN {records} AS r ON r.`key_id` = a.`key_id` \
              WHERE a.`due` <= {}{beyond} ORDER BY a.`due`, a.`fence`, a.`key_id` LIMIT {limit}",
@@ -113,7 +113,9 @@ async fn due(
              OR (a.`fence` = {fence} AND a.`key_id` > {id}))"
         );
     }
+    // Both are deleted in one text, which has a longest length.
     found.finished.truncate(limit);
+    found.alone.truncate(limit);
     Ok((found, now))
 }
 

@@ -98,6 +98,7 @@ impl Shared {
 fn write(path: &Path, rung: &Receiver<()>, stage: &Shared) {
     let mut connection = None;
     while rung.recv().is_ok() {
+        let _written = Written(stage);
         // Opened when it is needed first: most processes never fill a log.
         if connection.is_none() {
             connection = schema::open_scribe(path).ok();
@@ -108,7 +109,15 @@ fn write(path: &Path, rung: &Receiver<()>, stage: &Shared) {
                 connection = None;
             }
         }
-        stage.set(Stage::Written);
+    }
+}
+
+/// Says that the rest is the writer's, also if writing panics: nobody waits for a thread that is gone.
+struct Written<'s>(&'s Shared);
+
+impl Drop for Written<'_> {
+    fn drop(&mut self) {
+        self.0.set(Stage::Written);
     }
 }
 

@@ -222,7 +222,8 @@ impl Thread {
             Stage::Resting if self.unlooked < LOOK_EVERY => {}
             Stage::Resting => {
                 self.unlooked = 0;
-                if log::is_long(connection) {
+                // Another file may lie at the path by now, which must not get this log.
+                if log::is_long(connection) && self.place.check().is_ok() {
                     self.scribe.begin();
                 }
             }
