@@ -20,6 +20,11 @@ use oncekey::flow::{
 };
 use serde::{Deserialize, Serialize};
 
+/// As quick, but with a lease that no busy machine exhausts.
+fn patient() -> Options {
+    Options { lease: Duration::from_secs(20), ..quick() }
+}
+
 /// Leases that a test can wait for.
 fn quick() -> Options {
     Options {
@@ -105,13 +110,13 @@ async fn whatever_fails_at_whatever_point_there_is_one_charge_and_one_reply() {
             let _ = tokio::time::timeout(Duration::from_millis(200), first).await;
             // Another process, whose store is sound.
             let whole = Flows::builder(Shaky::new(rig.store.clone(), Plan::new()), "test")
-                .options(quick())
+                .options(patient())
                 .flow(shaky_flow(&provider))
                 .build()
                 .unwrap();
             let completer = Completer::new(whole.clone());
             let mut outcome = whole.run("rides.create", &key(&name), &1_i64).await.unwrap();
-            for _ in 0..100 {
+            for _ in 0..1_000 {
                 if matches!(outcome, Outcome::Replied { .. }) {
                     break;
                 }
@@ -160,8 +165,7 @@ async fn a_frozen_owner_that_was_replaced_changes_nothing() {
     };
     let built = |stops| {
         // So long that no renewal gives the lease back that is taken away below.
-        let options = Options { lease: Duration::from_secs(20), ..quick() };
-        Flows::builder(rig.store.clone(), "test").options(options).flow(definition(stops)).build()
+        Flows::builder(rig.store.clone(), "test").options(patient()).flow(definition(stops)).build()
     };
     // A process that stands still does not renew. Here its lease is simply taken from it.
     let (slow, fast) = (built(true).unwrap(), built(false).unwrap());
@@ -336,7 +340,7 @@ async fn what_may_have_happened_is_taken_back_and_one_failure_stops_no_other() {
         })
     };
     let flows = Flows::builder(rig.store.clone(), "test")
-        .options(quick())
+        .options(patient())
         .flow(Definition::new("trip", body))
         .compensation("release", compensation)
         .build()
@@ -362,20 +366,21 @@ async fn the_completer_brings_abandoned_flows_to_their_end() {
     let (rig, provider) = (Rig::new().await, Provider::default());
     let plan = Plan::new();
     let shaky = Shaky::new(rig.store.clone(), plan.clone());
-    let flows = Flows::builder(shaky, "test").options(quick()).flow(shaky_flow(&provider));
+    let options = Options { lease: Duration::from_millis(500), ..quick() };
+    let flows = Flows::builder(shaky, "test").options(options).flow(shaky_flow(&provider));
     let flows = flows.build().unwrap();
     for nth in 0..20 {
         // The process stops at its fourth point, which is inside the first phase.
         plan.arm(4, Fault::Crash);
         let key = key(&format!("dead {nth}"));
         let run = flows.run("rides.create", &key, &1_i64);
-        let ended = tokio::time::timeout(Duration::from_millis(30), run).await;
+        let ended = tokio::time::timeout(Duration::from_millis(100), run).await;
         assert!(!matches!(ended, Ok(Ok(_))), "{ended:?}");
     }
     let sound = rig.flows(charge_flow(&provider)).await;
     let completer = Completer::new(sound).at_once(8);
     let mut ended = 0;
-    for _ in 0..200 {
+    for _ in 0..1_000 {
         let done = completer.run_once().await.unwrap();
         assert_eq!(done.failed, 0);
         ended += done.ended;
