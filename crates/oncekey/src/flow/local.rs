@@ -93,9 +93,21 @@ impl Sql {
             ),
             Dialect::Mysql => format!(
                 "UPDATE {{records}} AS r JOIN (SELECT {{now}} AS now) AS n \
-                 SET state = 51, at = {at}, {set}, pieces = 0 WHERE {held}"
+                 SET state = 51, at = {at} WHERE {held}"
             ),
             Dialect::Sqlite => "UPDATE {records} SET state = 51, at = ? WHERE id = ?".to_owned(),
+        };
+        let answer = match db.layout().dialect() {
+            // By the time that the record has just been given.
+            Dialect::Mysql => {
+                "INSERT INTO {answers} (fence, key_id, expires, forget, due, status, not_kept, \
+                 outcome, seal, headers, body, pieces) SELECT r.fence, r.key_id, r.at + ?, \
+                 r.at + ?, r.at + ?, ?, ?, ?, ?, ?, ?, 0 FROM {records} AS r WHERE r.key_id = ?"
+            }
+            Dialect::Postgres | Dialect::Sqlite => {
+                "INSERT INTO {answers} (record, expires, forget, due, status, not_kept, outcome, \
+                 seal, headers, pieces, body) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 0, ?)"
+            }
         };
         Self {
             find: of(&format!(
@@ -104,10 +116,7 @@ impl Sql {
                  JOIN {{records}} AS r ON r.id = m.record WHERE {held}"
             )),
             complete: of(&complete),
-            answer: of(
-                "INSERT INTO {answers} (record, expires, forget, due, status, not_kept, outcome, \
-                 seal, headers, pieces, body) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 0, ?)",
-            ),
+            answer: of(answer),
         }
     }
 }
@@ -314,11 +323,22 @@ impl<S: TxStore> Local<S> {
             Value::Bytes(&parts.headers),
             Value::Bytes(&parts.body),
         ];
-        if self.db.layout().dialect() != Dialect::Sqlite {
-            let retention = micros(parts.retention);
-            let spans = [retention, retention.saturating_add(micros(parts.linger)), retention];
-            let values = [&spans.map(Value::Int)[..], &answer[..], &proof[..]].concat();
-            return S::execute(conn, &self.sql.complete, &values).await;
+        let retention = micros(parts.retention);
+        let spans = [retention, retention.saturating_add(micros(parts.linger)), retention];
+        let spans = spans.map(Value::Int);
+        match self.db.layout().dialect() {
+            Dialect::Postgres => {
+                let values = [&spans[..], &answer[..], &proof[..]].concat();
+                return S::execute(conn, &self.sql.complete, &values).await;
+            }
+            Dialect::Mysql => {
+                if S::execute(conn, &self.sql.complete, &proof).await? == 0 {
+                    return Ok(0);
+                }
+                let values = [&spans[..], &answer[..], &proof[..1]].concat();
+                return S::execute(conn, &self.sql.answer, &values).await;
+            }
+            Dialect::Sqlite => {}
         }
         let [a, b, c, d, e, f, g, h, ..] = *lease.id.as_bytes();
         let hash = Value::Int(i64::from_be_bytes([a, b, c, d, e, f, g, h]));
