@@ -78,6 +78,10 @@ pub(super) async fn purge(
     })
 }
 
+/// After so many answers without a record a look ends: each is a statement of the same text, which the
+/// server takes up to a length. The next purge goes on.
+const MOST_ALONE: usize = 1_000;
+
 async fn due(
     session: &mut Session,
     tables: &Tables,
@@ -91,7 +95,7 @@ async fn due(
     // A look goes on past damaged rows, which stay for people to look at and must not keep the others
     // from going.
     let mut beyond = String::new();
-    while found.finished.len() + found.alone.len() < limit {
+    while found.finished.len() < limit && found.alone.len() < MOST_ALONE {
         let text = format!(
             "SELECT {DUE} FROM {answers} AS a LEFT JOIN {records} AS r ON r.`key_id` = a.`key_id` \
              WHERE a.`due` <= {}{beyond} ORDER BY a.`due`, a.`fence`, a.`key_id` LIMIT {limit}",
@@ -113,9 +117,7 @@ async fn due(
              OR (a.`fence` = {fence} AND a.`key_id` > {id}))"
         );
     }
-    // Both are deleted in one text, which has a longest length.
     found.finished.truncate(limit);
-    found.alone.truncate(limit);
     Ok((found, now))
 }
 
