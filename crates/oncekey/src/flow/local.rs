@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use oncekey_core::decide::Refusal;
 use oncekey_core::saved::{NotKept, Tombstone};
+use oncekey_core::seal::RECORD_FORMAT;
 use oncekey_core::{
     Answer, Claim, Claimed, Class, Completion, Fingerprint, KeyId, Lease, Origin, Owner, Places,
-    Record, Sent, State, Store, StoreError, Timestamp,
+    Record, Sent, State, StateKind, Store, StoreError, Timestamp,
 };
 use serde::Serialize;
 use sha2::{Digest, Sha256};
@@ -77,8 +78,14 @@ struct Sql {
 impl Sql {
     fn new(db: &impl TxStore) -> Self {
         let of = |text: &str| db.layout().statement(text);
-        let held =
-            "key_id = ? AND fence = ? AND owner = ? AND format = 1 AND state IN (15, 85, 105)";
+        let done = StateKind::Done.code();
+        // What may still be completed: whatever is not done.
+        let [running, unknown, parked] =
+            [StateKind::Running, StateKind::Unknown, StateKind::Parked].map(StateKind::code);
+        let held = format!(
+            "key_id = ? AND fence = ? AND owner = ? AND format = {RECORD_FORMAT} \
+             AND state IN ({running}, {unknown}, {parked})"
+        );
         // The times are those of the core: a fence that is ahead of the clock counts, by a day.
         let at = "greatest(n.now, least(r.fence, n.now + 86400000000))";
         let set = format!(
@@ -87,15 +94,17 @@ impl Sql {
         );
         let complete = match db.layout().dialect() {
             Dialect::Postgres => format!(
-                "UPDATE {{records}} AS r SET state = 51, at = {at}, {set} \
+                "UPDATE {{records}} AS r SET state = {done}, at = {at}, {set} \
                  FROM (SELECT {{now}} AS now OFFSET 0) AS n WHERE {held} \
                  AND current_setting('oncekey.phase', true) = 'on'"
             ),
             Dialect::Mysql => format!(
                 "UPDATE {{records}} AS r JOIN (SELECT {{now}} AS now) AS n \
-                 SET state = 51, at = {at} WHERE {held}"
+                 SET state = {done}, at = {at} WHERE {held}"
             ),
-            Dialect::Sqlite => "UPDATE {records} SET state = 51, at = ? WHERE id = ?".to_owned(),
+            Dialect::Sqlite => {
+                format!("UPDATE {{records}} SET state = {done}, at = ? WHERE id = ?")
+            }
         };
         let answer = match db.layout().dialect() {
             // By the time that the record has just been given.
