@@ -36,15 +36,19 @@ const RECORDS: u64 = 240;
 const HUGE: usize = 5 * 1024 * 1024 + 17;
 
 fn huge(bytes: usize) -> Record {
+    large(1_000_000, bytes)
+}
+
+fn large(number: u64, bytes: usize) -> Record {
     let mut body = vec![0; bytes];
-    Bits::seeded(7).fill(&mut body);
+    Bits::seeded(number).fill(&mut body);
     let saved = Saved { status: 200, headers: Headers::new(), body: Bytes::from(body) };
     let (answer, now) = (Answer::Kept(saved), now());
     let (expires, forget) = (now.after(LONG), now.after(LONG * 2));
     let outcome = answer.outcome();
     Record {
         state: State::Done { at: now.before(LONG), expires, forget, outcome, answer },
-        ..record(1_000_000, now)
+        ..record(number, now)
     }
 }
 
@@ -54,6 +58,29 @@ async fn copy(from: &Arc<Opened>, to: &Arc<Opened>) -> Copied {
     let copied = copied.expect("the store is at rest");
     assert_eq!(copied.failed, [], "nothing fails");
     copied
+}
+
+/// Behind pgbouncer nothing of one caller's statement ends up in another's: what many restore at the
+/// same time is there to the byte. It mixes up what is sent over a connection before the answer to
+/// what was sent earlier has come.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs all servers: run cargo xtask test"]
+async fn a_pooler_never_gets_two_statements_at_once() {
+    /// Several packets each, so that an answer can come in the middle of one.
+    const BYTES: usize = 40_000;
+    let place = Place::pgbouncer();
+    let store = Arc::new(open(&place.url).await.unwrap());
+    let records: Vec<Record> = (0..300).map(|number| large(number, BYTES)).collect();
+    let tasks = records.iter().cloned().map(|record| {
+        let store = Arc::clone(&store);
+        tokio::spawn(async move {
+            store.restore(&record).await.expect("a restoration is written");
+            store.get(&record.id).await.expect("it can be read")
+        })
+    });
+    for (task, record) in tasks.collect::<Vec<_>>().into_iter().zip(&records) {
+        assert!(task.await.unwrap().as_ref() == Some(record), "it is there to the byte");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

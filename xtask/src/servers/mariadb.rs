@@ -13,6 +13,9 @@ use crate::tools::{Tool, companion};
 
 const USER: &str = "mysql";
 const DATABASE: &str = "oncekey";
+/// Where temporary tables go. Not to the shared place: a server that starts removes what it finds
+/// there, and with it what another one is using.
+const SCRATCH: &str = "TMPDIR";
 
 /// Creates the system tables, starts the server with its default durability, and creates the
 /// database.
@@ -23,7 +26,7 @@ pub(crate) fn start(place: &Place) -> Result<(Daemon, String)> {
 
     let mut create = tethered(place, Some(USER), &companion(server, "mariadb-install-db"))?;
     create.args(["--no-defaults", &data, "--auth-root-authentication-method=normal"]);
-    create.arg("--skip-test-db").current_dir(&place.folder);
+    create.arg("--skip-test-db").current_dir(&place.folder).env(SCRATCH, &place.folder);
     process::output(create, &place.stop)?;
 
     let base = tethered(place, Some(USER), server).context("cannot build the command")?;
@@ -33,7 +36,8 @@ pub(crate) fn start(place: &Place) -> Result<(Daemon, String)> {
         ask: Signal::TERM,
         command: &|port| {
             let mut command = Command::new(base.get_program());
-            command.args(base.get_args()).args(["--no-defaults", &data]).current_dir(&place.folder);
+            command.args(base.get_args()).args(["--no-defaults", &data]);
+            command.current_dir(&place.folder).env(SCRATCH, &place.folder);
             command.args(["--bind-address=127.0.0.1", &format!("--port={port}")]);
             // Relative to the data folder: a socket's path must be short.
             command.args(["--socket=socket", "--pid-file=pid", "--max-connections=400"]);

@@ -96,6 +96,10 @@ impl Drop for Server {
     }
 }
 
+/// Where MariaDB has its temporary tables. Not in the shared place: a server that starts removes what
+/// it finds there, and with it what another one is using.
+const SCRATCH: &str = "TMPDIR";
+
 /// Makes an empty data folder.
 fn prepare(kind: Kind, folder: &Path) {
     let data = folder.join("data");
@@ -121,7 +125,7 @@ fn prepare(kind: Kind, folder: &Path) {
             create
         }
     };
-    create.current_dir(&data);
+    create.current_dir(&data).env(SCRATCH, &data);
     run(create);
 }
 
@@ -158,7 +162,8 @@ fn spawn(kind: Kind, port: u16, folder: &Path, settings: &[String]) -> Child {
     };
     let log = File::create(folder.join("log")).expect("a log file");
     let errors = log.try_clone().expect("a log file");
-    command.args(settings).current_dir(&data).stdin(Stdio::null()).stdout(log).stderr(errors);
+    command.args(settings).current_dir(&data).env(SCRATCH, &data);
+    command.stdin(Stdio::null()).stdout(log).stderr(errors);
     command.spawn().expect("the server is installed: cargo xtask test sees to that")
 }
 

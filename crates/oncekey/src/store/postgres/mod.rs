@@ -172,8 +172,9 @@ impl PostgresStore {
     }
 }
 
-/// Takeovers and purges are rare, and several may be under way on each connection.
-const SINGLES: usize = 2;
+/// Takeovers and purges are rare. One that waits for a lock keeps its connection, so there are some
+/// more than are busy at the same time.
+const SINGLES: usize = 4;
 
 #[async_trait]
 impl Store for PostgresStore {

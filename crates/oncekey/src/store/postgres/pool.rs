@@ -1,11 +1,16 @@
-//! A few connections that many callers share, several statements under way on each.
+//! A few connections that many callers share, one after the other.
+//!
+//! One statement at a time on each: pgbouncer 1.18 in transaction mode mixes up what two callers send
+//! over one connection. It lets go of the server when the first answer ends, even if half of the next
+//! statement has been sent there, and sends the other half to another server. Nothing is lost by
+//! waiting: what is asked often goes in batches.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use oncekey_core::{ErrorKind, StoreError};
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, MutexGuard};
 use tokio::time::{Instant, timeout};
 use tokio_postgres::Row;
 
@@ -46,7 +51,7 @@ enum Doubt {
 
 #[derive(Debug, Default)]
 struct Place {
-    line: Option<Arc<Line>>,
+    line: Option<Line>,
     /// When the last attempt to connect failed, and why.
     failed: Option<(Instant, ErrorKind, String)>,
 }
@@ -72,6 +77,9 @@ impl Pool {
     }
 
     /// Runs a statement within the time that a call may take.
+    ///
+    /// Dropped while the statement is under way, it closes the connection: nobody else sends
+    /// anything after a statement whose answer has not come.
     pub(super) async fn ask(
         &self,
         effect: Effect,
@@ -83,88 +91,76 @@ impl Pool {
         let mut doubt = Doubt::None;
         loop {
             tries += 1;
-            let (place, line) = self.line().await.map_err(|error| doubt.told(error))?;
+            let mut place = self.place().await.map_err(|error| doubt.told(error))?;
+            let line = self.line(&mut place).await.map_err(|error| doubt.told(error))?;
             if effect == Effect::Grants {
                 match self.dialler.guard.grants(&line.life) {
                     Grants::Allowed => {}
-                    Grants::Outdated if tries == 1 => {
-                        self.discard(place, &line).await;
-                        continue;
-                    }
+                    Grants::Outdated if tries == 1 => continue,
                     Grants::Outdated | Grants::Stopped => return Err(doubt.told(moved())),
                 }
             }
             let ended = timeout(self.call_timeout, line.query(statement, values)).await;
-            let (known, error) = match ended {
-                Ok(Ok(rows)) => return Ok(rows),
-                Ok(Err(error)) => {
-                    self.dialler.learn_from(&error);
-                    (aftermath(&error), from_postgres(error))
-                }
-                Err(_) => {
-                    self.discard(place, &line).await;
-                    return Err(match effect {
-                        Effect::Harmless => too_slow(ErrorKind::Unavailable),
-                        Effect::Repeatable | Effect::Writes | Effect::Grants => {
-                            too_slow(ErrorKind::Ambiguous)
-                        }
-                    });
-                }
-            };
-            if known == Aftermath::Unknown && effect == Effect::Repeatable {
-                doubt = Doubt::Some;
-            }
-            match (known, effect) {
-                (Aftermath::Refused, _) => return Err(doubt.told(error)),
-                (Aftermath::Elsewhere, _)
-                | (Aftermath::Unknown, Effect::Harmless | Effect::Repeatable) => {
-                    self.discard(place, &line).await;
-                    // Once more on a fresh connection: this one may have been closed long ago.
-                    if tries > 1 {
-                        return Err(doubt.told(error));
+            let Ok(ended) = ended else {
+                return Err(match effect {
+                    Effect::Harmless => too_slow(ErrorKind::Unavailable),
+                    Effect::Repeatable | Effect::Writes | Effect::Grants => {
+                        too_slow(ErrorKind::Ambiguous)
                     }
+                });
+            };
+            let error = match ended {
+                Ok(rows) => {
+                    place.line = Some(line);
+                    return Ok(rows);
+                }
+                Err(error) => error,
+            };
+            self.dialler.learn_from(&error);
+            match (aftermath(&error), effect) {
+                (Aftermath::Refused, _) => {
+                    place.line = Some(line);
+                    return Err(doubt.told(from_postgres(error)));
                 }
                 (Aftermath::Unknown, Effect::Writes | Effect::Grants) => {
-                    self.discard(place, &line).await;
-                    return Err(ambiguous(error));
+                    return Err(ambiguous(from_postgres(error)));
                 }
+                (Aftermath::Unknown, Effect::Repeatable) => doubt = Doubt::Some,
+                (Aftermath::Unknown, Effect::Harmless) | (Aftermath::Elsewhere, _) => {}
+            }
+            // Once more on a fresh connection: this one may have been closed long ago.
+            if tries > 1 {
+                return Err(doubt.told(from_postgres(error)));
             }
         }
     }
 
-    /// A connection that is open, as far as anybody knows, and its place.
-    async fn line(&self) -> Result<(usize, Arc<Line>), StoreError> {
+    /// A place that nobody else uses meanwhile; nothing was sent if there was none in time.
+    async fn place(&self) -> Result<MutexGuard<'_, Place>, StoreError> {
+        if let Some(free) = self.places.iter().find_map(|place| place.try_lock().ok()) {
+            return Ok(free);
+        }
         let number = self.next.fetch_add(1, Ordering::Relaxed) % self.places.len();
-        let mut place = self.places[number].lock().await;
-        if let Some(line) = &place.line
-            && self.dialler.is_good(line)
+        let turn = timeout(self.call_timeout, self.places[number].lock()).await;
+        turn.map_err(|_| too_slow(ErrorKind::Unavailable))
+    }
+
+    /// Takes the connection of a place, one that is open, as far as anybody knows. Whoever got an
+    /// answer over it puts it back.
+    async fn line(&self, place: &mut Place) -> Result<Line, StoreError> {
+        if let Some(line) = place.line.take()
+            && self.dialler.is_good(&line)
         {
-            return Ok((number, Arc::clone(line)));
+            return Ok(line);
         }
         if let Some((when, kind, text)) = &place.failed
             && when.elapsed() < FRESH_FAILURE
         {
             return Err(StoreError::new(*kind, text.clone()));
         }
-        match self.dialler.line().await {
-            Ok(line) => {
-                let line = Arc::new(line);
-                *place = Place { line: Some(Arc::clone(&line)), failed: None };
-                Ok((number, line))
-            }
-            Err(error) => {
-                place.line = None;
-                place.failed = Some((Instant::now(), error.kind(), error.to_string()));
-                Err(error)
-            }
-        }
-    }
-
-    /// Makes sure that nobody else gets `line`. Whoever is still waiting on it goes on waiting.
-    async fn discard(&self, place: usize, line: &Arc<Line>) {
-        let mut place = self.places[place].lock().await;
-        if place.line.as_ref().is_some_and(|stands| Arc::ptr_eq(stands, line)) {
-            place.line = None;
-        }
+        let opened = self.dialler.line().await;
+        place.failed =
+            opened.as_ref().err().map(|error| (Instant::now(), error.kind(), error.to_string()));
+        opened
     }
 }
