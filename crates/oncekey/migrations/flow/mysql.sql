@@ -41,7 +41,7 @@ CREATE TABLE IF NOT EXISTS `{prefix}steps` (
     `flow_id` BINARY(32)     NOT NULL,
     `name`    VARBINARY(255) NOT NULL,
     `item`    VARBINARY(255) NOT NULL,
-    -- 1 phase, 2 effect, 3 pin.
+    -- 1 phase, 2 effect, 3 pin, 4 given by a person.
     `kind`    BIGINT         NOT NULL,
     `shape`   VARBINARY(255) NOT NULL,
     -- Digest of the arguments; empty if none were given.
@@ -73,6 +73,8 @@ CREATE TABLE IF NOT EXISTS `{prefix}effects` (
     `undo_name`   VARBINARY(255)  NOT NULL,
     `undo_data`   LONGBLOB        NOT NULL,
     `undo_calls`  BIGINT          NOT NULL,
+    -- When the compensation was first called; 0 if it was not.
+    `undo_first_at` BIGINT NOT NULL,
     `reason`      VARBINARY(4096) NOT NULL,
     PRIMARY KEY (`flow_id`, `name`, `item`),
     KEY `foreign` (`foreign_key`)

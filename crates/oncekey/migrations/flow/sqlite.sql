@@ -9,7 +9,7 @@ CREATE TABLE IF NOT EXISTS oncekey_flows (
     state       INTEGER NOT NULL,
     fence       INTEGER NOT NULL,
     owner       BLOB    NOT NULL,
-    -- When the lease lapses; and from when on the completer may take the flow.
+    -- When the lease lapses; and from when on the completer may take the flow; when it ended, at last.
     lease       INTEGER NOT NULL,
     due         INTEGER NOT NULL,
     -- Counted at the claim, so that a crash counts.
@@ -35,6 +35,8 @@ CREATE TABLE IF NOT EXISTS oncekey_flows (
 
 -- What the completer looks for. A phase touches none of its columns.
 CREATE INDEX IF NOT EXISTS oncekey_flows_due ON oncekey_flows (due) WHERE state IN (1, 2, 5);
+-- What has ended, by the time of its end.
+CREATE INDEX IF NOT EXISTS oncekey_flows_old ON oncekey_flows (due) WHERE state IN (3, 6);
 -- What an operator looks for.
 CREATE INDEX IF NOT EXISTS oncekey_flows_stuck ON oncekey_flows (state, created) WHERE state IN (4, 5, 7);
 
@@ -43,7 +45,7 @@ CREATE TABLE IF NOT EXISTS oncekey_steps (
     flow_id BLOB    NOT NULL,
     name    TEXT    NOT NULL,
     item    TEXT    NOT NULL,
-    -- 1 phase, 2 effect, 3 pin.
+    -- 1 phase, 2 effect, 3 pin, 4 given by a person.
     kind    INTEGER NOT NULL,
     shape   TEXT    NOT NULL,
     -- Digest of the arguments; empty if none were given.
@@ -75,6 +77,8 @@ CREATE TABLE IF NOT EXISTS oncekey_effects (
     undo_name   TEXT    NOT NULL,
     undo_data   BLOB    NOT NULL,
     undo_calls  INTEGER NOT NULL,
+    -- When the compensation was first called; 0 if it was not.
+    undo_first_at INTEGER NOT NULL,
     reason      TEXT    NOT NULL,
     PRIMARY KEY (flow_id, name, item)
 ) STRICT;

@@ -155,10 +155,10 @@ enum Decision {
     Skew,
 }
 
-/// Whether a flow that waits for its next attempt may be taken before that is due.
+/// Whether a flow whose owner is gone may be taken before the completer's time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Patience {
-    /// A client asks again: it takes at once what nobody drives.
+    /// A client asks again: it takes at once what its owner has lost.
     None,
     /// The completer keeps to the times.
     Due,
@@ -173,7 +173,11 @@ fn decide(stored: &Stored, start: &Start, patience: Patience) -> Decision {
         state::PARKED => Decision::Parked,
         state::DEAD => Decision::Dead,
         _ if stored.lease > stored.now => Decision::Busy(stored.lease - stored.now),
-        _ if patience == Patience::Due && stored.due > stored.now => {
+        // A failed attempt is followed by its pause, whoever asks: a client that hammers would
+        // otherwise use up all attempts in a moment.
+        _ if (patience == Patience::Due || stored.state != state::RUNNING)
+            && stored.due > stored.now =>
+        {
             Decision::Busy(stored.due - stored.now)
         }
         _ if !(start.accepts.0..=start.accepts.1).contains(&stored.version) => Decision::Skew,

@@ -4,11 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use oncekey_core::KeyId;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 use super::claim::{Patience, Start};
-use super::drive::{FlowError, Outcome};
-use super::registry::Flows;
-use super::store::{TxError, TxStore, Value};
+use super::outcome::{FlowError, Outcome};
+use super::registry::{Definition, Flows};
+use super::store::{Row, TxError, TxStore, TxTrouble, Value};
 
 /// Finds flows whose owner is gone or whose next attempt is due, and drives them to their end.
 ///
@@ -37,6 +39,11 @@ pub struct Completed {
     pub failed: usize,
 }
 
+/// How often finished flows are removed, and how many then: two hundred transactions take less than a
+/// second, and more than three flows a second end rarely. Who ends more calls `Flows::purge` as well.
+const PURGE_EVERY: Duration = Duration::from_secs(60);
+const PURGED_AT_ONCE: usize = 200;
+
 /// Only flows that this program knows, in versions that it goes on with: what it may not drive does
 /// not fill the batch.
 fn due_statement<S: TxStore>(flows: &Flows<S>) -> String {
@@ -46,7 +53,7 @@ fn due_statement<S: TxStore>(flows: &Flows<S>) -> String {
         known.iter().map(|_| "(f.name = ? AND f.version BETWEEN ? AND ?)").collect();
     format!(
         "SELECT f.flow_id, f.name, f.version, f.input, f.fingerprint FROM {{flows}} AS f \
-         WHERE f.state IN (1, 2, 5) AND f.due <= {{now}} AND ({}) ORDER BY f.due LIMIT ?",
+         WHERE f.state IN (1, 2, 5) AND f.due <= (SELECT {{now}}) AND ({}) ORDER BY f.due LIMIT ?",
         known.join(" OR ")
     )
 }
@@ -74,24 +81,39 @@ impl<S: TxStore> Completer<S> {
     }
 
     /// Looks and drives until `stop` ends. What it has begun by then goes on by itself.
+    ///
+    /// A flow that takes long keeps one place of [`at_once`](Self::at_once) and nobody waiting.
     pub async fn run(&self, stop: impl Future<Output = ()>) {
         let mut stop = std::pin::pin!(stop);
+        let mut driven = JoinSet::new();
+        let mut purged = None;
         loop {
+            let free = self.at_once.saturating_sub(driven.len());
             let looked = tokio::select! {
-                () = &mut stop => return,
-                looked = self.run_once() => looked,
+                () = &mut stop => break,
+                looked = self.begin(free, &mut driven) => looked,
             };
-            match looked {
-                // There may be more.
-                Ok(done) if done.ended + done.parked >= self.at_once => continue,
-                Ok(_) => {}
-                Err(error) => tracing::warn!(%error, "abandoned flows could not be looked for"),
+            let found = looked.unwrap_or_else(|error| {
+                tracing::warn!(%error, "abandoned flows could not be looked for");
+                0
+            });
+            if purged.is_none_or(|when: Instant| when.elapsed() >= PURGE_EVERY) {
+                purged = Some(Instant::now());
+                tokio::select! {
+                    () = &mut stop => break,
+                    () = self.purge() => {}
+                }
             }
+            // There may be more than there were places for.
+            let more = found > 0 && found >= free;
             tokio::select! {
-                () = &mut stop => return,
+                () = &mut stop => break,
+                Some(_) = driven.join_next(), if more => {}
                 () = tokio::time::sleep(self.every) => {}
             }
+            while driven.try_join_next().is_some() {}
         }
+        driven.detach_all();
     }
 
     /// Looks once and drives what is due, to its end or to its next failure.
@@ -99,29 +121,65 @@ impl<S: TxStore> Completer<S> {
     /// # Errors
     /// If the database cannot be asked what is due.
     pub async fn run_once(&self) -> Result<Completed, TxError> {
-        let mut tasks = Vec::new();
-        for (name, start) in self.due().await? {
-            let Ok(definition) = self.flows.definition(&name) else { continue };
-            let flows = self.flows.clone();
-            tasks.push(tokio::spawn(async move {
-                flows.drive(&definition, start, Patience::Due).await
-            }));
-        }
-        let mut done = Completed { found: tasks.len(), ..Completed::default() };
-        for task in tasks {
-            match task.await {
+        let mut driven = JoinSet::new();
+        let found = self.begin(self.at_once, &mut driven).await?;
+        let mut done = Completed { found, ..Completed::default() };
+        while let Some(ended) = driven.join_next().await {
+            match ended {
                 Ok(Ok(outcome)) => done.count(&outcome),
-                Ok(Err(FlowError::Store(error))) => {
-                    tracing::warn!(%error, "an abandoned flow could not be taken over");
-                    done.failed += 1;
-                }
                 Ok(Err(_)) | Err(_) => done.failed += 1,
             }
         }
+        done.failed += found.saturating_sub(done.ended + done.parked + done.left + done.failed);
         Ok(done)
     }
 
-    async fn due(&self) -> Result<Vec<(String, Start)>, TxError> {
+    /// Begins to drive what is due, at most so many, and says how many were found.
+    async fn begin(
+        &self,
+        most: usize,
+        driven: &mut JoinSet<Result<Outcome, FlowError>>,
+    ) -> Result<usize, TxError> {
+        if most == 0 {
+            return Ok(0);
+        }
+        let rows = self.due(most).await?;
+        let found = rows.len();
+        for row in rows {
+            let id: [u8; 32] = row.array(0)?;
+            let (definition, start) = match self.start(&row) {
+                Ok(start) => start,
+                // One row that cannot be read must not end every look.
+                Err(_) => {
+                    park_damaged(&self.flows, &id).await?;
+                    continue;
+                }
+            };
+            let flows = self.flows.clone();
+            driven.spawn(async move {
+                let ended = flows.drive(&definition, start, Patience::Due).await;
+                if let Err(FlowError::Store(error)) = &ended {
+                    tracing::warn!(%error, "an abandoned flow could not be taken over");
+                    if error.kind() == TxTrouble::Damaged {
+                        let _ = park_damaged(&flows, &id).await;
+                    }
+                }
+                ended
+            });
+        }
+        Ok(found)
+    }
+
+    async fn purge(&self) {
+        let retention = self.flows.0.options.retention;
+        match self.flows.purge(retention, PURGED_AT_ONCE).await {
+            Ok(0) => {}
+            Ok(flows) => tracing::debug!(flows, "finished flows were removed"),
+            Err(error) => tracing::warn!(%error, "finished flows could not be removed"),
+        }
+    }
+
+    async fn due(&self, most: usize) -> Result<Vec<Row>, TxError> {
         let mut known: Vec<_> = self.flows.0.definitions.values().collect();
         if known.is_empty() {
             return Ok(Vec::new());
@@ -132,20 +190,31 @@ impl<S: TxStore> Completer<S> {
             let (from, to) = definition.accepts;
             values.extend([Value::Text(&definition.name), Value::Int(from), Value::Int(to)]);
         }
-        values.push(Value::Int(i64::try_from(self.at_once).unwrap_or(i64::MAX)));
-        let rows = self.flows.0.store.query_once(&self.due, &values).await?;
-        let mut found = Vec::with_capacity(rows.len());
-        for row in rows {
-            let name = row.text(1)?.to_owned();
-            let Ok(definition) = self.flows.definition(&name) else { continue };
-            let id = KeyId::from_bytes(row.array(0)?);
-            let input = row.bytes(3)?.to_vec();
-            let start = self.flows.start_of(&definition, id, input, (Vec::new(), Vec::new()));
-            // What the client sent is what is stored: there is nobody here who could differ.
-            found.push((name, Start { fingerprint: row.array(4)?, ..start }));
-        }
-        Ok(found)
+        values.push(Value::Int(i64::try_from(most).unwrap_or(i64::MAX)));
+        self.flows.0.store.query_once(&self.due, &values).await
     }
+
+    fn start(&self, row: &Row) -> Result<(Arc<Definition<S>>, Start), TxError> {
+        let damaged = |_| TxError::damaged();
+        let definition = self.flows.definition(row.text(1)?).map_err(damaged)?;
+        let (id, input) = (KeyId::from_bytes(row.array(0)?), row.bytes(3)?.to_vec());
+        let start = self.flows.start_of(&definition, id, input, (Vec::new(), Vec::new()));
+        // What the client sent is what is stored: there is nobody here who could differ.
+        Ok((definition, Start { fingerprint: row.array(4)?, ..start }))
+    }
+}
+
+/// Parks a flow that cannot be read, so that it does not come up at every look.
+async fn park_damaged<S: TxStore>(flows: &Flows<S>, id: &[u8; 32]) -> Result<(), TxError> {
+    let owner = flows.owner();
+    let values = [
+        Value::Bytes(owner.as_bytes()),
+        Value::Text("what is stored of it is not what was written: restore its rows"),
+        Value::Bytes(id),
+    ];
+    flows.0.store.execute_once(&flows.0.store.layout().sql().park_lost, &values).await?;
+    tracing::error!("a flow cannot be read and was parked: its rows are not what was written");
+    Ok(())
 }
 
 impl Completed {

@@ -3,103 +3,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use oncekey_core::{Key, KeyId, Owner, Scope};
+use oncekey_core::{KeyId, Owner};
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
 use super::claim::{Claimed, Held, Kept, Patience, Start, Way, claim, micros, renew};
+use super::grip::Grip;
 use super::halt::Halt;
+use super::outcome::{FlowError, FlowKey, Outcome, Source, outcome_of};
 use super::registry::{Definition, Flows};
 use super::reply::Reply;
-use super::run::{Flow, Grip, Run};
+use super::run::{Flow, Run};
 use super::saga::Stopped;
 use super::store::{TxError, TxStore, Value};
-
-/// How a request to run a flow ended. None of these is an error.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Outcome {
-    /// It is finished.
-    Replied {
-        /// What it said, now or then.
-        reply: Reply,
-        /// Whether it said so before this request.
-        source: Source,
-    },
-    /// Somebody else drives it.
-    InProgress {
-        /// When to ask again.
-        retry_after: Duration,
-    },
-    /// It could not go on and will be tried again, by the completer or by the next request.
-    Later {
-        /// When to ask again.
-        retry_after: Duration,
-        /// Why.
-        why: String,
-    },
-    /// The key was used with another input, or for another flow.
-    Mismatch,
-    /// It waits for a person.
-    Parked {
-        /// Why.
-        reason: String,
-    },
-    /// It was given up by a person.
-    Dead {
-        /// Why.
-        reason: String,
-    },
-    /// It is finished, and what it said was not kept or is not kept any more.
-    NotRetained,
-    /// It was begun by a version that this program does not go on with. Another node may.
-    Skew {
-        /// That version.
-        version: i64,
-    },
-}
-
-/// Whether a reply is new.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Source {
-    /// This request finished the flow.
-    Fresh,
-    /// It was finished before.
-    Replayed,
-}
-
-/// Why a flow could not be asked for.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum FlowError {
-    /// No flow has that name.
-    #[error("no flow is called {0}")]
-    NoSuchFlow(String),
-    /// The input has no JSON form.
-    #[error("the input of the flow has no form in JSON")]
-    Input,
-    /// The database could not be asked. Nothing was begun, or it goes on by itself.
-    #[error("the database could not be asked")]
-    Store(#[from] TxError),
-    /// The runtime is shutting down.
-    #[error("the program is shutting down")]
-    Stopping,
-}
-
-/// Which flow: whose key it is, and the key.
-#[derive(Clone, Debug)]
-pub struct FlowKey {
-    pub(crate) scope: Scope,
-    pub(crate) key: Key,
-}
-
-impl FlowKey {
-    /// The key of a client in its scope.
-    #[must_use]
-    pub const fn new(scope: Scope, key: Key) -> Self {
-        Self { scope, key }
-    }
-}
 
 /// A failed attempt is tried again at once so often, if what was in the way is gone soon: a deadlock
 /// needs one more try, rarely two.
@@ -211,9 +127,9 @@ impl<S: TxStore> Flows<S> {
                 | Claimed::Dead(_)
                 | Claimed::Skew(_)) => return Ok(outcome_of(refused)),
             };
-            let grip = Arc::new(Grip::new(Arc::clone(&self.0.uptime)));
-            grip.asked(asked);
-            if held.attempts > self.0.options.most_attempts {
+            let grip = Arc::new(Grip::new(Arc::clone(&self.0.uptime), held.lease, asked));
+            // On the way back each compensation has a count of its own.
+            if held.way == Way::Forward && held.attempts > self.0.options.most_attempts {
                 let why = format!("it was begun {} times and never ended", held.attempts - 1);
                 return self.park(&held, &why).await;
             }
@@ -233,9 +149,11 @@ impl<S: TxStore> Flows<S> {
                     tokio::time::sleep(after * quick).await;
                     start.owner = self.owner();
                 }
-                Halt::Retry { after, why } => return self.later(&held, after, &why).await,
+                Halt::Retry { after, why } => return self.later(&held, &grip, after, &why).await,
                 // Without its causes: what a database says may quote the rows.
-                Halt::Store(error) => return self.later(&held, None, &error.to_string()).await,
+                Halt::Store(error) => {
+                    return self.later(&held, &grip, None, &error.to_string()).await;
+                }
                 Halt::Asleep { after } => {
                     let why = "it sleeps".to_owned();
                     return Ok(Outcome::Later { retry_after: after, why });
@@ -268,9 +186,9 @@ impl<S: TxStore> Flows<S> {
         grip: &Arc<Grip>,
     ) -> Result<Reply, Halt> {
         let names = (Arc::from(definition.name.as_str()), Arc::clone(&self.0.namespace));
-        let store = self.0.store.clone();
-        let run =
-            Run::load(store, held.clone(), names, &definition.rules, Arc::clone(grip)).await?;
+        let (store, limits) =
+            (self.0.store.clone(), (&definition.rules, self.0.options.longest_call));
+        let run = Run::load(store, held.clone(), names, limits, Arc::clone(grip)).await?;
         let run = Arc::new(run);
         let body = {
             let (flows, definition) = (self.clone(), Arc::clone(definition));
@@ -289,6 +207,12 @@ impl<S: TxStore> Flows<S> {
             () = self.keep(held, grip) => {
                 task.abort();
                 Err(Halt::Fenced)
+            }
+            () = tokio::time::sleep(self.0.options.longest_attempt) => {
+                task.abort();
+                // Until it has really stopped: the flow is given to others next.
+                let _ = task.await;
+                Err(Halt::retry(format!("it took longer than {:?}", self.0.options.longest_attempt)))
             }
         }
     }
@@ -318,22 +242,35 @@ impl<S: TxStore> Flows<S> {
         }
     }
 
-    /// Renews the lease until it is lost.
+    /// Renews the lease until it is lost, or may be: whoever cannot renew stops at the local deadline,
+    /// which is never later than the moment from which others may take the flow over.
     async fn keep(&self, held: &Held, grip: &Grip) {
         loop {
             // A third: two renewals may fail before the lease lapses.
-            tokio::time::sleep(held.lease / 3).await;
+            tokio::time::sleep((held.lease / 3).min(grip.left())).await;
+            let left = grip.left();
+            if left.is_zero() {
+                tracing::warn!(flow = %held.id, "the lease of a flow lapsed: its attempt is stopped");
+                return grip.lose();
+            }
             let asked = self.0.uptime.elapsed();
-            match renew(&self.0.store, held).await {
-                Ok(Kept::Yes) => grip.renewed(asked),
-                Ok(Kept::Fenced) => {
+            match tokio::time::timeout(left, renew(&self.0.store, held)).await {
+                Ok(Ok(Kept::Yes)) => grip.renewed(asked),
+                Ok(Ok(Kept::Fenced)) => {
                     grip.lose();
                     // The last commit of the flow ends its lease too: let it say so itself.
-                    tokio::time::sleep(held.lease).await;
+                    if let Ok(Some(stored)) = super::claim::look(&self.0.store, &held.id).await
+                        && stored.fence == held.fence
+                    {
+                        tokio::time::sleep(held.lease).await;
+                    }
                     return;
                 }
                 // A failed renewal is not a lost lease.
-                Err(error) => tracing::warn!(%error, "the lease of a flow could not be renewed"),
+                Ok(Err(error)) => {
+                    tracing::warn!(%error, "the lease of a flow could not be renewed");
+                }
+                Err(_) => {}
             }
         }
     }
@@ -341,10 +278,12 @@ impl<S: TxStore> Flows<S> {
     async fn later(
         &self,
         held: &Held,
+        grip: &Grip,
         after: Option<Duration>,
         why: &str,
     ) -> Result<Outcome, FlowError> {
-        if held.attempts >= self.0.options.most_attempts {
+        let is_forward = held.way == Way::Forward && !grip.has_turned();
+        if is_forward && held.attempts >= self.0.options.most_attempts {
             let why = format!("it failed {} times: {why}", held.attempts);
             return self.park(held, &why).await;
         }
@@ -422,20 +361,6 @@ pub(crate) async fn wait<S: TxStore>(
         Value::Bytes(held.owner.as_bytes()),
     ];
     Ok(Kept::of(store.execute_once(&store.layout().sql().wait, &values).await?))
-}
-
-fn outcome_of(claimed: Claimed) -> Outcome {
-    match claimed {
-        Claimed::Replay(saved) => {
-            Outcome::Replied { reply: Reply(saved), source: Source::Replayed }
-        }
-        Claimed::Busy(left) => Outcome::InProgress { retry_after: left },
-        Claimed::Mismatch => Outcome::Mismatch,
-        Claimed::Parked(reason) => Outcome::Parked { reason },
-        Claimed::Dead(reason) => Outcome::Dead { reason },
-        Claimed::Skew(version) => Outcome::Skew { version },
-        Claimed::Won(_) => unreachable!("what was won is driven"),
-    }
 }
 
 /// What fits into a reason.

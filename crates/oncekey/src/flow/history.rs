@@ -8,12 +8,13 @@ use oncekey_core::{KeyId, Owner};
 use serde::{Deserialize, Serialize};
 
 use super::claim::{Before, Held, Way, look};
-use super::drive::FlowError;
-use super::effect::{intent, intents};
+use super::grip::Grip;
 use super::halt::{Drift, Halt};
+use super::intent::{intents, state as intent};
+use super::outcome::FlowError;
 use super::point::{Step, Taken, steps};
 use super::registry::Flows;
-use super::run::{Flow, Grip, Run};
+use super::run::{Flow, Run};
 use super::store::{TxError, TxStore, Value};
 
 /// Everything that is known about a flow: for people, and for rehearsals. It holds what the flow
@@ -170,7 +171,8 @@ impl<S: TxStore> Flows<S> {
             point: String::new(),
         };
         let names = (Arc::from(history.name.as_str()), Arc::clone(&self.0.namespace));
-        let grip = Arc::new(Grip::new(Arc::clone(&self.0.uptime)));
+        let now = self.0.uptime.elapsed();
+        let grip = Arc::new(Grip::new(Arc::clone(&self.0.uptime), held.lease, now));
         let store = self.0.store.clone();
         let run = Run::rehearsal(store, held, names, &definition.rules, (taken, grip));
         let ended = match (definition.body)(Flow { run: Arc::new(run) }, history.input.as_bytes()) {
@@ -206,7 +208,17 @@ impl PastStep {
         let byte = |pair: &[u32]| u8::try_from(pair[0] * 16 + pair[1]).unwrap_or(0);
         let bound = digits.chunks_exact(2).map(byte).collect();
         let output = self.output.clone().into_bytes();
-        (step, Taken { kind: self.kind, shape: self.shape.clone(), bound, output, at: self.at })
+        (
+            step,
+            Taken {
+                kind: self.kind,
+                shape: self.shape.clone(),
+                bound,
+                output,
+                fence: 0,
+                at: self.at,
+            },
+        )
     }
 }
 

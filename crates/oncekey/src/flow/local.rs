@@ -14,8 +14,8 @@ use oncekey_core::{
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
-use super::drive::{FlowKey, Outcome, Source};
 use super::halt::Halt;
+use super::outcome::{FlowKey, Outcome, Source};
 use super::point::PhaseTx;
 use super::reply::Reply;
 use super::store::{Open, TxError, TxStore, TxTrouble, Value};

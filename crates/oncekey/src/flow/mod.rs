@@ -30,15 +30,20 @@
 
 mod checkpoint;
 mod claim;
+mod commit;
 mod completer;
 mod drive;
 mod effect;
+mod grip;
 mod halt;
 mod history;
+mod intent;
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
 mod local;
 mod machine;
+mod outcome;
 mod point;
+mod purge;
 mod reconcile;
 mod registry;
 mod reply;
@@ -55,13 +60,13 @@ mod tests;
 
 pub use self::checkpoint::Checkpoint;
 pub use self::completer::{Completed, Completer};
-pub use self::drive::{FlowError, FlowKey, Outcome, Source};
 pub use self::effect::{Ask, Asked, Effect, Failed, NoProbe, Probe, Safety};
 pub use self::halt::{Drift, Halt};
 pub use self::history::{History, PastEffect, PastEvent, PastStep, Rehearsed};
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
 pub use self::local::{Local, Times, tx};
 pub use self::machine::{Machine, Next, Turn, Turned};
+pub use self::outcome::{FlowError, FlowKey, Outcome, Source};
 #[cfg(feature = "outbox")]
 pub(crate) use self::point::WakeAtEnd;
 pub use self::point::{PhaseTx, Step};

@@ -76,14 +76,18 @@ impl Step {
         Self { name: name.into(), item: item.to_string() }
     }
 
-    /// The name as one text, for derived keys and for people. Length-prefixed, so that no two steps
-    /// have the same.
+    /// The name as one text, for people.
     #[must_use]
     pub(crate) fn label(&self) -> String {
         match self.item.is_empty() {
             true => self.name.clone(),
             false => format!("{}[{}:{}]", self.name, self.item.len(), self.item),
         }
+    }
+
+    /// The name as one text that no other step has, for derived keys.
+    pub(crate) fn exact(&self) -> String {
+        format!("{}:{}/{}", self.name.len(), self.name, self.item)
     }
 
     /// The longest name and the longest item, in bytes: what the columns of all databases hold.
@@ -114,6 +118,8 @@ pub(crate) enum Kind {
     Phase,
     Effect,
     Pin,
+    /// Said by a person, about a step of any kind.
+    Given,
 }
 
 impl Kind {
@@ -122,6 +128,7 @@ impl Kind {
             Self::Phase => 1,
             Self::Effect => 2,
             Self::Pin => 3,
+            Self::Given => 4,
         }
     }
 }
@@ -133,6 +140,8 @@ pub(crate) struct Taken {
     pub(crate) shape: String,
     pub(crate) bound: Vec<u8>,
     pub(crate) output: Vec<u8>,
+    /// Whose attempt wrote it; zero if a person did.
+    pub(crate) fence: i64,
     pub(crate) at: i64,
 }
 
@@ -251,6 +260,7 @@ pub(crate) async fn steps<S: TxStore>(
                 shape: row.text(3)?.to_owned(),
                 bound: row.bytes(4)?.to_vec(),
                 output: row.bytes(5)?.to_vec(),
+                fence: row.int(6)?,
                 at: row.int(7)?,
             };
             Ok((step, taken))

@@ -9,8 +9,9 @@ use serde::Serialize;
 
 use super::checkpoint::{Checkpoint, encode, shape};
 use super::claim::micros;
-use super::effect::{Failed, intent};
+use super::effect::Failed;
 use super::halt::Halt;
+use super::intent::state as intent;
 use super::point::{Step, steps};
 use super::registry::Flows;
 use super::resolve::Resolved;

@@ -47,6 +47,14 @@ pub struct Options {
     pub pause: Duration,
     /// The longest pause between attempts.
     pub longest_pause: Duration,
+    /// How long a foreign call, a probe or a compensation may take. After that it is given up, and its
+    /// outcome is unknown.
+    pub longest_call: Duration,
+    /// How long an attempt may take. After that it is stopped wherever it is, and tried again later.
+    pub longest_attempt: Duration,
+    /// How long a finished flow is kept. A request that repeats its key after that begins anew, so it
+    /// must be longer than any client goes on asking. The completer removes what is older.
+    pub retention: Duration,
 }
 
 impl Default for Options {
@@ -60,6 +68,12 @@ impl Default for Options {
             most_undo_attempts: 12,
             pause: Duration::from_secs(1),
             longest_pause: Duration::from_secs(30 * 60),
+            // Longer than the time limits of HTTP clients, which know better what has happened: this
+            // one is for calls that have none.
+            longest_call: Duration::from_secs(90),
+            // Ten such calls. Who needs longer sleeps in between, as a machine.
+            longest_attempt: Duration::from_secs(15 * 60),
+            retention: Duration::from_secs(30 * 86_400),
         }
     }
 }

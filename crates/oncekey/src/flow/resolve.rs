@@ -1,13 +1,15 @@
 //! What a person can do with a flow that does not get on by itself.
 
+use std::time::Duration;
+
 use oncekey_core::KeyId;
 use serde::Serialize;
 
 use super::checkpoint::{encode, shape};
-use super::claim::state;
+use super::claim::{micros, state};
 use super::drive::short;
-use super::effect::intent;
 use super::halt::Halt;
+use super::intent::state as intent;
 use super::point::{Kind, Step};
 use super::registry::Flows;
 use super::reply::Reply;
@@ -47,10 +49,17 @@ pub enum Stuck {
     Parked,
     /// Those that were given up.
     Dead,
+    /// Those that have been due for minutes and that nobody takes: no completer runs, or none that
+    /// knows the flow and goes on with its version.
+    Overdue,
 }
 
 /// How many flows a list has at the most.
 const PAGE: i64 = 1_000;
+
+/// Completers look every second: what has been due for so long is not seen by any of them, or there
+/// are far too few.
+const OVERDUE: Duration = Duration::from_secs(5 * 60);
 
 /// Every one of these outdates the flow's owner: whoever still drives it writes nothing more.
 impl<S: TxStore> Flows<S> {
@@ -59,13 +68,14 @@ impl<S: TxStore> Flows<S> {
     /// # Errors
     /// If the database cannot be asked.
     pub async fn stuck(&self, which: Stuck) -> Result<Vec<Listed>, TxError> {
-        let state = match which {
-            Stuck::Parked => state::PARKED,
-            Stuck::Dead => state::DEAD,
-        };
         let sql = self.0.store.layout().sql();
-        let values = [Value::Int(state), Value::Int(PAGE)];
-        let rows = self.0.store.query_once(&sql.list, &values).await?;
+        let (statement, value) = match which {
+            Stuck::Parked => (&sql.list, state::PARKED),
+            Stuck::Dead => (&sql.list, state::DEAD),
+            Stuck::Overdue => (&sql.overdue, micros(OVERDUE)),
+        };
+        let values = [Value::Int(value), Value::Int(PAGE)];
+        let rows = self.0.store.query_once(statement, &values).await?;
         let listed = rows.iter().map(|row| {
             Ok(Listed {
                 id: KeyId::from_bytes(row.array(0)?),
@@ -171,7 +181,7 @@ impl<S: TxStore> Flows<S> {
                     Value::Text(&step.item),
                 ];
                 let is_effect = S::execute(S::conn(tx), &sql.settle_any, &effect).await? > 0;
-                let kind = if is_effect { Kind::Effect } else { Kind::Phase };
+                let kind = if is_effect { Kind::Effect } else { Kind::Given };
                 let values = [
                     Value::Bytes(id.as_bytes()),
                     Value::Text(&step.name),
@@ -238,13 +248,14 @@ impl<S: TxStore> Flows<S> {
         let sql = self.0.store.layout().sql();
         let rows =
             S::query(S::conn(tx), &sql.look_and_hold, &[Value::Bytes(id.as_bytes())]).await?;
-        // Its recovery point stays `undoing` while it is parked.
-        rows.first().map_or(Ok(false), |row| Ok(row.text(9)? == "undoing"))
+        // What has a reply before its end is on the way back, parked or not.
+        rows.first().map_or(Ok(false), |row| Ok(row.maybe_int(10)?.is_some()))
     }
 
     async fn revive_undo(&self, tx: &mut S::Tx, id: &KeyId) -> Result<(), TxError> {
         let sql = self.0.store.layout().statement(
-            "UPDATE {effects} SET state = 1, undo_calls = 0 WHERE flow_id = ? AND state = 4",
+            "UPDATE {effects} SET state = 1, undo_calls = 0, undo_first_at = 0 \
+             WHERE flow_id = ? AND state = 4",
         );
         S::execute(S::conn(tx), &sql, &[Value::Bytes(id.as_bytes())]).await?;
         Ok(())

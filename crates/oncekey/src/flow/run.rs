@@ -2,17 +2,19 @@
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use oncekey_core::{KeyId, derived_key};
 
 use super::checkpoint::{Checkpoint, decode, digest, encode, shape};
-use super::claim::{Before, Held, look};
-use super::effect::{Effect, Intent, Safety, intent, intents};
+use super::claim::{Before, Held, Way, micros};
+use super::effect::{Effect, Safety};
+use super::grip::Grip;
 use super::halt::{Drift, Halt};
-use super::point::{Advanced, Kind, PhaseTx, Point, Step, Taken, advance, finish, steps};
+use super::intent::{Intent, intents, state};
+use super::point::{Kind, PhaseTx, Point, Step, Taken, advance, steps};
+use super::registry::Rules;
 use super::reply::{Finished, Reply};
 use super::store::{TxError, TxStore, Value};
 
@@ -36,8 +38,11 @@ pub(crate) struct Run<S: TxStore> {
     pub(crate) aliases: Arc<[(String, String)]>,
     pub(crate) unvisited: Unvisited,
     pub(crate) largest_reply: usize,
+    pub(crate) longest_call: Duration,
     pub(crate) grip: Arc<Grip>,
     pub(crate) mode: Mode,
+    /// When what earlier attempts left was read.
+    loaded: Duration,
     visited: Mutex<HashSet<Step>>,
 }
 
@@ -58,66 +63,16 @@ pub enum Unvisited {
     Warn,
 }
 
-/// What is known locally about the lease.
-#[derive(Debug)]
-pub(crate) struct Grip {
-    /// When the lease or its last renewal was asked for, in microseconds of uptime.
-    since: AtomicU64,
-    lost: AtomicBool,
-    uptime: Arc<dyn crate::clock::Uptime>,
-}
-
-/// So much of the lease must be left to begin something foreign: the rest of it covers the time until
-/// the request has left.
-const START_BUDGET: Duration = Duration::from_secs(2);
-
-impl Grip {
-    pub(crate) fn new(uptime: Arc<dyn crate::clock::Uptime>) -> Self {
-        let since = AtomicU64::new(micros(uptime.elapsed()));
-        Self { since, lost: AtomicBool::new(false), uptime }
-    }
-
-    pub(crate) fn now(&self) -> Duration {
-        self.uptime.elapsed()
-    }
-
-    /// When the lease was asked for: counting from then, the local deadline is never the later one.
-    pub(crate) fn asked(&self, asked: Duration) {
-        self.since.store(micros(asked), Ordering::Release);
-    }
-
-    pub(crate) fn renewed(&self, asked: Duration) {
-        self.since.fetch_max(micros(asked), Ordering::AcqRel);
-    }
-
-    pub(crate) fn lose(&self) {
-        self.lost.store(true, Ordering::Release);
-    }
-
-    pub(crate) fn is_lost(&self) -> bool {
-        self.lost.load(Ordering::Acquire)
-    }
-
-    /// Whether enough is left of a lease of this length, by a clock that counts sleep.
-    fn has_time(&self, lease: Duration) -> bool {
-        let since = Duration::from_micros(self.since.load(Ordering::Acquire));
-        self.now() + START_BUDGET.min(lease / 4) <= since + lease
-    }
-}
-
-fn micros(time: Duration) -> u64 {
-    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
-}
-
 impl<S: TxStore> Run<S> {
     /// Loads what earlier attempts left, if there were any.
     pub(crate) async fn load(
         store: S,
         held: Held,
         (name, namespace): (Arc<str>, Arc<str>),
-        rules: &super::registry::Rules,
+        (rules, longest_call): (&Rules, Duration),
         grip: Arc<Grip>,
     ) -> Result<Self, TxError> {
+        let loaded = grip.now();
         let (taken, intents) = match held.before {
             Before::Nothing => (HashMap::new(), HashMap::new()),
             Before::Something => (steps(&store, &held.id).await?, intents(&store, &held.id).await?),
@@ -136,8 +91,10 @@ impl<S: TxStore> Run<S> {
             aliases,
             unvisited,
             largest_reply,
+            longest_call,
             grip,
             mode,
+            loaded,
             visited,
         })
     }
@@ -147,7 +104,7 @@ impl<S: TxStore> Run<S> {
         store: S,
         held: Held,
         (name, namespace): (Arc<str>, Arc<str>),
-        rules: &super::registry::Rules,
+        rules: &Rules,
         (taken, grip): (HashMap<Step, Taken>, Arc<Grip>),
     ) -> Self {
         Self {
@@ -160,6 +117,8 @@ impl<S: TxStore> Run<S> {
             aliases: Arc::clone(&rules.aliases),
             unvisited: Unvisited::Park,
             largest_reply: rules.largest_reply,
+            longest_call: Duration::ZERO,
+            loaded: grip.now(),
             grip,
             mode: Mode::Rehearsal,
             visited: Mutex::default(),
@@ -191,7 +150,7 @@ impl<S: TxStore> Run<S> {
                 Mode::Rehearsal => Err(Drift::Ends { step: step.label() }.into()),
             };
         };
-        if taken.kind != kind.code() {
+        if taken.kind != kind.code() && taken.kind != Kind::Given.code() {
             return Err(Drift::Kind { step: step.label() }.into());
         }
         if !bound.is_empty() && !taken.bound.is_empty() && taken.bound != bound {
@@ -205,33 +164,10 @@ impl<S: TxStore> Run<S> {
         if self.grip.is_lost() {
             return Err(Halt::Fenced);
         }
-        match self.grip.has_time(self.held.lease) {
+        match self.grip.has_time() {
             true => Ok(()),
             false => Err(Halt::retry("too little is left of the lease to begin")),
         }
-    }
-
-    /// Commits a transaction whose last statement wrote `step`, and finds out what became of it if the
-    /// answer is lost: a failed COMMIT is unknown, not failed.
-    pub(crate) async fn commit(&self, tx: S::Tx, step: &Step) -> Result<(), Halt> {
-        let Err(error) = S::commit(tx).await else { return Ok(()) };
-        let found = match self.quiet().await {
-            Ok(()) => steps(&self.store, &self.held.id).await,
-            Err(error) => Err(error),
-        };
-        match found {
-            Ok(found) if found.contains_key(step) => Ok(()),
-            Ok(_) | Err(_) => Err(Halt::retry(format!("a commit failed: {error}"))),
-        }
-    }
-
-    /// Waits until no transaction on the flow's row is under way: a commit whose answer was lost may
-    /// still be going on.
-    async fn quiet(&self) -> Result<(), TxError> {
-        let mut tx = self.store.begin().await?;
-        let id = Value::Bytes(self.held.id.as_bytes());
-        S::query(S::conn(&mut tx), &self.store.layout().sql().look_and_hold, &[id]).await?;
-        S::rollback(tx).await
     }
 
     /// Whether the flow is still this attempt's.
@@ -245,17 +181,28 @@ impl<S: TxStore> Run<S> {
         Ok(rows.first().map_or(Ok(0), |row| row.int(0))? == 1)
     }
 
-    /// The key for a foreign call of a step: the same for every attempt, different per step.
-    pub(crate) fn foreign_key(&self, step: &str) -> String {
-        let step = format!("{}:{}/{step}", self.name.len(), self.name);
+    /// The key for a foreign call of a step: the same for every attempt, different per step, and
+    /// another one on the way back.
+    pub(crate) fn foreign_key(&self, way: Way, step: &Step) -> String {
+        let sign = match way {
+            Way::Forward => '/',
+            Way::Back => '<',
+        };
+        let step = format!("{}:{}{sign}{}", self.name.len(), self.name, step.exact());
         derived_key(&self.namespace, &self.held.id, &step)
+    }
+
+    /// How old an intent is now: as old as it was when it was read, and what has passed since.
+    pub(crate) fn age(&self, found: &Intent) -> i64 {
+        let since = self.grip.now().saturating_sub(self.loaded);
+        found.now - found.first_at + micros(since)
     }
 
     /// Steps that were taken, or calls that may have been received, and that the code of today does
     /// not come to.
     fn left_out(&self) -> Vec<String> {
         let visited = self.visited.lock().unwrap_or_else(PoisonError::into_inner);
-        let open = self.intents.iter().filter(|(_, found)| found.state == intent::INTENDED);
+        let open = self.intents.iter().filter(|(_, found)| found.state == state::INTENDED);
         let known = self.taken.keys().chain(open.map(|(step, _)| step));
         let mut steps: Vec<_> =
             known.filter(|step| !visited.contains(step)).map(Step::label).collect();
@@ -281,7 +228,7 @@ impl<S: TxStore> Flow<S> {
     /// The key that a foreign call of `step` would be made with.
     #[must_use]
     pub fn foreign_key(&self, step: impl Into<Step>) -> String {
-        self.run.foreign_key(&step.into().label())
+        self.run.foreign_key(Way::Forward, &step.into())
     }
 
     /// Commits what `body` writes, what it returns, and the recovery point, in one transaction.
@@ -322,7 +269,7 @@ impl<S: TxStore> Flow<S> {
         let point =
             Point { step: &step, kind: Kind::Phase, shape: &shape, bound: &[], output: &output };
         let advanced = advance(&run.store, &mut phase.tx, &run.held, point).await?;
-        run.settle(phase.tx, advanced, &step).await?;
+        run.settle(phase.tx, advanced, point).await?;
         Ok(value)
     }
 
@@ -391,7 +338,7 @@ impl<S: TxStore> Flow<S> {
         let point =
             Point { step: &step, kind: Kind::Phase, shape: &shape, bound: &[], output: b"null" };
         let advanced = advance(&run.store, &mut tx, &run.held, point).await?;
-        run.settle(tx, advanced, &step).await
+        run.settle(tx, advanced, point).await
     }
 
     /// Commits what `body` writes, and the reply, and ends the flow: all in one transaction.
@@ -427,84 +374,6 @@ impl<S: TxStore> Flow<S> {
         };
         run.end(phase.tx, &reply).await?;
         Ok(Finished(reply.0))
-    }
-}
-
-impl<S: TxStore> Run<S> {
-    /// Ends the flow with a reply, in this transaction.
-    pub(crate) async fn end(&self, mut tx: S::Tx, reply: &Reply) -> Result<(), Halt> {
-        let size = reply.0.body.len() + reply.0.headers.as_encoded().len();
-        if size > self.largest_reply {
-            let _ = S::rollback(tx).await;
-            return Err(Halt::park(format!(
-                "the reply has {size} bytes and may have {}",
-                self.largest_reply
-            )));
-        }
-        match finish(&self.store, &mut tx, &self.held, &reply.0).await? {
-            Advanced::Yes => {}
-            other @ (Advanced::Fenced | Advanced::Smuggled) => {
-                return self.give_up(tx, other, "finish").await;
-            }
-        }
-        let Err(error) = S::commit(tx).await else { return Ok(()) };
-        let found = match self.quiet().await {
-            Ok(()) => look(&self.store, &self.held.id).await,
-            Err(error) => Err(error),
-        };
-        match found {
-            Ok(Some(found))
-                if found.fence == self.held.fence && found.reply.as_ref() == Some(&reply.0) =>
-            {
-                Ok(())
-            }
-            Ok(_) | Err(_) => Err(Halt::retry(format!("a commit failed: {error}"))),
-        }
-    }
-
-    /// Commits what could be advanced, and takes back what could not.
-    pub(crate) async fn settle(
-        &self,
-        tx: S::Tx,
-        advanced: Advanced,
-        step: &Step,
-    ) -> Result<(), Halt> {
-        match advanced {
-            Advanced::Yes => self.commit(tx, step).await,
-            other @ (Advanced::Fenced | Advanced::Smuggled) => {
-                self.give_up(tx, other, &step.name).await
-            }
-        }
-    }
-
-    async fn give_up(&self, tx: S::Tx, advanced: Advanced, step: &str) -> Result<(), Halt> {
-        let _ = S::rollback(tx).await;
-        match advanced {
-            Advanced::Smuggled => Err(Halt::park(format!(
-                "somebody ended the transaction inside step {step}: what it wrote is committed \
-                 without its recovery point"
-            ))),
-            Advanced::Fenced | Advanced::Yes => {
-                self.grip.lose();
-                Err(Halt::Fenced)
-            }
-        }
-    }
-
-    /// Records the output of a step that wrote nothing else.
-    pub(crate) async fn record<T: Checkpoint>(
-        &self,
-        step: &Step,
-        kind: Kind,
-        bound: &[u8],
-        value: &T,
-    ) -> Result<(), Halt> {
-        let output = encode(&step.name, value)?;
-        let shape = shape::<T>();
-        let mut tx = self.store.begin().await?;
-        let point = Point { step, kind, shape: &shape, bound, output: &output };
-        let advanced = advance(&self.store, &mut tx, &self.held, point).await?;
-        self.settle(tx, advanced, step).await
     }
 }
 

@@ -8,12 +8,14 @@ use std::collections::HashMap;
 use std::fmt;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 
-use super::claim::{Held, state};
-use super::effect::{Failed, Intent, intent, intents};
+use super::claim::{Held, Way, micros, state};
+use super::effect::{Failed, limited};
 use super::halt::{Drift, Halt};
+use super::intent::{Intent, intents, is_known_for, state as intent};
 use super::point::{Step, steps};
 use super::reply::Reply;
 use super::run::Run;
@@ -33,7 +35,10 @@ type Undo = dyn Fn(&[u8], Option<&[u8]>, String) -> Result<Undone, Drift> + Send
 
 /// How an effect is taken back.
 #[derive(Clone)]
-pub struct Compensation(Arc<Undo>);
+pub struct Compensation {
+    undo: Arc<Undo>,
+    window: Option<Duration>,
+}
 
 /// All of them, by name.
 #[derive(Clone, Debug, Default)]
@@ -60,7 +65,16 @@ impl Compensation {
             let undone: Undone = Box::pin(undo(data, did, key));
             Ok(undone)
         };
-        Self(Arc::new(undo))
+        Self { undo: Arc::new(undo), window: None }
+    }
+
+    /// The other side knows the key of this compensation again for so long after it first saw it. Past
+    /// that a compensation whose outcome is unknown is not repeated but left to a person: a refund
+    /// must not be made twice. Without it, repeating must be harmless at any time.
+    #[must_use]
+    pub const fn keyed(mut self, window: Duration) -> Self {
+        self.window = Some(window);
+        self
     }
 }
 
@@ -68,6 +82,14 @@ impl fmt::Debug for Compensation {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str("Compensation")
     }
+}
+
+/// Why something is not taken back yet.
+enum Undecided {
+    /// It is tried again later.
+    Again(String),
+    /// A person has to look.
+    Person(String),
 }
 
 /// What a stop comes to.
@@ -122,7 +144,10 @@ impl<S: TxStore> Run<S> {
         let sql = self.store.layout().sql();
         match self.store.execute_once(&sql.turn_back, &values).await? {
             0 => Err(Halt::Fenced),
-            _ => Ok(Stopped::Back),
+            _ => {
+                self.grip.turn();
+                Ok(Stopped::Back)
+            }
         }
     }
 
@@ -144,18 +169,10 @@ impl<S: TxStore> Run<S> {
             }
             self.may_act()?;
             let output = taken.get(step).map(|taken| taken.output.as_slice());
-            let key = self.foreign_key(&format!("undo/{}", step.label()));
-            let done = match compensations.0.get(&found.undo_name) {
-                None => Err(format!("no compensation is called {}", found.undo_name)),
-                Some(undo) => match (undo.0)(&found.undo_data, output, key) {
-                    Err(drift) => Err(drift.to_string()),
-                    Ok(undone) => undone.await.map_err(|failed| failed.why()),
-                },
-            };
-            let (end, why) = match done {
+            let (end, why) = match self.undo(compensations, step, (found, output), most).await? {
                 Ok(()) => (intent::UNDONE, String::new()),
-                Err(why) if found.undo_calls + 1 >= most => (intent::UNDO_FAILED, why),
-                Err(why) => (found.state, why),
+                Err(Undecided::Again(why)) => (found.state, why),
+                Err(Undecided::Person(why)) => (intent::UNDO_FAILED, why),
             };
             self.undo_ended(step, end, &why).await?;
             match end {
@@ -170,28 +187,80 @@ impl<S: TxStore> Run<S> {
         }
     }
 
+    /// Calls one compensation. It is counted before, so that one that never returns counts too.
+    async fn undo(
+        &self,
+        compensations: &Compensations,
+        step: &Step,
+        (found, output): (&Intent, Option<&[u8]>),
+        most: i64,
+    ) -> Result<Result<(), Undecided>, Halt> {
+        let person = |why: String| Ok(Err(Undecided::Person(why)));
+        if found.undo_calls >= most {
+            return person(match found.reason.as_str() {
+                "" => format!("it was called {} times and never ended", found.undo_calls),
+                why => why.to_owned(),
+            });
+        }
+        let failed = |why: String| match found.undo_calls + 1 >= most {
+            true => Ok(Err(Undecided::Person(why))),
+            false => Ok(Err(Undecided::Again(why))),
+        };
+        self.undo_begins(step).await?;
+        let Some(compensation) = compensations.0.get(&found.undo_name) else {
+            return failed(format!("no compensation is called {}", found.undo_name));
+        };
+        let age = self.age(found) - (found.undo_first_at - found.first_at);
+        if let Some(window) = compensation.window
+            && found.undo_first_at > 0
+            && !is_known_for(micros(window), age)
+        {
+            return person(
+                "the other side may have forgotten the key that it is undone with".into(),
+            );
+        }
+        let key = self.foreign_key(Way::Back, step);
+        match (compensation.undo)(&found.undo_data, output, key) {
+            Err(drift) => failed(drift.to_string()),
+            Ok(undone) => match limited(self.longest_call, undone).await {
+                Ok(()) => Ok(Ok(())),
+                Err(error) => failed(error.why()),
+            },
+        }
+    }
+
+    async fn undo_begins(&self, step: &Step) -> Result<(), Halt> {
+        let id = Value::Bytes(self.held.id.as_bytes());
+        let values = [id, Value::Text(&step.name), Value::Text(&step.item)];
+        self.write_back(&self.store.layout().sql().undo_begins, &values).await
+    }
+
     async fn undo_ended(&self, step: &Step, end: i64, why: &str) -> Result<(), Halt> {
-        let sql = self.store.layout().sql();
+        let why = super::drive::short(why);
+        let values = [
+            Value::Int(end),
+            Value::Text(&why),
+            Value::Bytes(self.held.id.as_bytes()),
+            Value::Text(&step.name),
+            Value::Text(&step.item),
+        ];
+        self.write_back(&self.store.layout().sql().undo_ended, &values).await
+    }
+
+    /// Writes something about a flow on its way back, if it is still this attempt's.
+    async fn write_back(&self, sql: &Arc<str>, values: &[Value<'_>]) -> Result<(), Halt> {
         let id = Value::Bytes(self.held.id.as_bytes());
         let mut tx = self.store.begin().await?;
         let conn = S::conn(&mut tx);
         // Holds the flow's row, and shows whether it is still ours.
-        let rows = S::query(conn, &sql.look_and_hold, &[id]).await?;
+        let rows = S::query(conn, &self.store.layout().sql().look_and_hold, &[id]).await?;
         let row = rows.first().ok_or(Halt::Fenced)?;
         if row.int(1)? != self.held.fence || row.int(2)? != state::UNDOING {
             let _ = S::rollback(tx).await;
             self.grip.lose();
             return Err(Halt::Fenced);
         }
-        let why = super::drive::short(why);
-        let values = [
-            Value::Int(end),
-            Value::Text(&why),
-            id,
-            Value::Text(&step.name),
-            Value::Text(&step.item),
-        ];
-        S::execute(conn, &sql.undo_ended, &values).await?;
+        S::execute(conn, sql, values).await?;
         Ok(S::commit(tx).await?)
     }
 

@@ -31,6 +31,7 @@ pub(crate) struct Statements {
     pub(crate) held: Arc<str>,
     pub(crate) pivot: Arc<str>,
     pub(crate) turn_back: Arc<str>,
+    pub(crate) undo_begins: Arc<str>,
     pub(crate) undo_ended: Arc<str>,
     pub(crate) undone: Arc<str>,
     pub(crate) resolve: Arc<str>,
@@ -40,6 +41,10 @@ pub(crate) struct Statements {
     pub(crate) settle_any: Arc<str>,
     pub(crate) events: Arc<str>,
     pub(crate) list: Arc<str>,
+    pub(crate) overdue: Arc<str>,
+    pub(crate) park_lost: Arc<str>,
+    pub(crate) old: Arc<str>,
+    pub(crate) remove: Arc<str>,
     pub(crate) by_foreign_key: Arc<str>,
     pub(crate) keep_data: Arc<str>,
     pub(crate) keep_data_and_sleep: Arc<str>,
@@ -75,10 +80,10 @@ const ADVANCE_AND_PUT: &str = "WITH held AS (UPDATE {flows} SET point = ? \
      SELECT flow_id, ?, ?, ?, ?, ?, ?, ?, {now} FROM held";
 
 const INTEND: &str = "INSERT INTO {effects} (flow_id, name, item, seq, safety, span, state, calls, \
-     first_at, last_at, bound, foreign_key, undo_name, undo_data, undo_calls, reason) \
-     SELECT f.flow_id, ?, ?, \
+     first_at, last_at, bound, foreign_key, undo_name, undo_data, undo_calls, undo_first_at, \
+     reason) SELECT f.flow_id, ?, ?, \
      (SELECT coalesce(max(e.seq), 0) + 1 FROM {effects} AS e WHERE e.flow_id = f.flow_id), \
-     ?, ?, 1, 1, {now}, {now}, ?, ?, ?, ?, 0, '' \
+     ?, ?, 1, 1, {now}, {now}, ?, ?, ?, ?, 0, 0, '' \
      FROM {flows} AS f WHERE f.flow_id = ? AND f.fence = ? AND f.owner = ? AND f.state = 1";
 
 impl Statements {
@@ -115,13 +120,13 @@ impl Statements {
             steps: of("SELECT name, item, kind, shape, bound, output, fence, at FROM {steps} \
                  WHERE flow_id = ? ORDER BY at, name, item"),
             effects: of("SELECT name, item, seq, safety, span, state, calls, first_at, last_at, \
-                 bound, foreign_key, undo_name, undo_data, undo_calls, reason, {now} AS now \
-                 FROM {effects} WHERE flow_id = ? ORDER BY seq"),
+                 bound, foreign_key, undo_name, undo_data, undo_calls, undo_first_at, reason, \
+                 {now} AS now FROM {effects} WHERE flow_id = ? ORDER BY seq"),
             advance: of("UPDATE {flows} SET point = ? WHERE {held}"),
             put_step: of(PUT_STEP),
             advance_and_put: of(ADVANCE_AND_PUT),
             finish: of(&format!(
-                "UPDATE {{flows}} SET state = 3, point = 'finished', lease = 0, finished = {{now}}, \
+                "UPDATE {{flows}} SET state = 3, point = 'finished', lease = 0, due = {{now}}, finished = {{now}}, \
                  status = ?, headers = ?, body = ?, reason = '' WHERE {HELD}{open}"
             )),
             // The flow's row is locked while the intent is written: a takeover comes before or after.
@@ -141,14 +146,18 @@ impl Statements {
                  VALUES (?, {now}, ?, ?, ?)"),
             held: of("SELECT count(*) FROM {flows} WHERE {held}"),
             pivot: of("UPDATE {flows} SET pivot = ? WHERE {held}"),
-            turn_back: of("UPDATE {flows} SET state = 5, point = 'undoing', status = ?, \
-                 headers = ?, body = ?, reason = ? WHERE {held}"),
+            // A flow that has a reply before its end is on the way back. Attempts count anew.
+            turn_back: of("UPDATE {flows} SET state = 5, point = 'undoing', attempts = 0, \
+                 status = ?, headers = ?, body = ?, reason = ? WHERE {held}"),
             // Not bound to a fence of its own: the caller holds the flow's row in the same
             // transaction.
-            undo_ended: of("UPDATE {effects} SET state = ?, undo_calls = undo_calls + 1, \
-                 last_at = {now}, reason = ? WHERE flow_id = ? AND name = ? AND item = ?"),
-            undone: of("UPDATE {flows} SET state = ?, point = ?, lease = 0, finished = {now}, \
-                 reason = ? WHERE flow_id = ? AND fence = ? AND owner = ? AND state = 5"),
+            undo_begins: of("UPDATE {effects} SET undo_calls = undo_calls + 1, last_at = {now}, \
+                 undo_first_at = CASE WHEN undo_first_at = 0 THEN {now} ELSE undo_first_at END \
+                 WHERE flow_id = ? AND name = ? AND item = ?"),
+            undo_ended: of("UPDATE {effects} SET state = ?, last_at = {now}, reason = ? \
+                 WHERE flow_id = ? AND name = ? AND item = ?"),
+            undone: of("UPDATE {flows} SET state = ?, point = ?, lease = 0, due = {now}, \
+                 finished = {now}, reason = ? WHERE flow_id = ? AND fence = ? AND owner = ? AND state = 5"),
             // What a person decides outdates every owner.
             resolve: of("UPDATE {flows} SET state = ?, fence = {greatest}(fence + 1, {now}), \
                  owner = ?, lease = 0, due = {now}, attempts = ?, reason = ? \
@@ -157,10 +166,10 @@ impl Statements {
             // who is on the way back.
             resume: of("UPDATE {flows} SET state = 2, fence = {greatest}(fence + 1, {now}), \
                  owner = ?, lease = 0, due = {now}, attempts = 0, reason = '' \
-                 WHERE flow_id = ? AND state IN (2, 4) AND point <> 'undoing'"),
+                 WHERE flow_id = ? AND state IN (2, 4) AND status IS NULL"),
             resolve_done: of("UPDATE {flows} SET state = 3, point = 'finished', \
-                 fence = {greatest}(fence + 1, {now}), owner = ?, lease = 0, finished = {now}, \
-                 status = ?, headers = ?, body = ?, reason = ? \
+                 fence = {greatest}(fence + 1, {now}), owner = ?, lease = 0, due = {now}, \
+                 finished = {now}, status = ?, headers = ?, body = ?, reason = ? \
                  WHERE flow_id = ? AND state IN (2, 4, 5)"),
             adopt: of(PUT_STEP),
             settle_any: of("UPDATE {effects} SET state = ?, last_at = {now}, reason = ? \
@@ -171,6 +180,18 @@ impl Statements {
                 "SELECT f.flow_id, f.name, f.version, f.state, f.attempts, f.point, f.reason, \
                  f.created FROM {flows} AS f WHERE f.state = ? ORDER BY f.created LIMIT ?",
             ),
+            overdue: of(
+                "SELECT f.flow_id, f.name, f.version, f.state, f.attempts, f.point, f.reason, \
+                 f.created FROM {flows} AS f WHERE f.state IN (1, 2, 5) \
+                 AND f.due <= (SELECT {now}) - ? ORDER BY f.due LIMIT ?",
+            ),
+            // Without a proof: nobody could read the row to get one. Who still drives it is fenced.
+            park_lost: of("UPDATE {flows} SET state = 4, fence = {greatest}(fence + 1, {now}), \
+                 owner = ?, lease = 0, reason = ? \
+                 WHERE flow_id = ? AND state IN (1, 2, 5) AND lease <= {now}"),
+            old: of("SELECT flow_id FROM {flows} WHERE state IN (3, 6) \
+                 AND due <= (SELECT {now}) - ? ORDER BY due LIMIT ?"),
+            remove: of("DELETE FROM {flows} WHERE flow_id = ? AND state IN (3, 6)"),
             by_foreign_key: of("SELECT e.flow_id, e.name, e.item, e.state, f.state, f.lease, \
                  {now} AS now FROM {effects} AS e JOIN {flows} AS f ON f.flow_id = e.flow_id \
                  WHERE e.foreign_key = ?"),

@@ -163,8 +163,10 @@ pub(crate) fn render(dialect: Dialect, before: &str, template: &str) -> Arc<str>
         Dialect::Sqlite => "CAST(unixepoch('subsec') * 1000000 AS INTEGER)",
         // Not `now()`, which is when the transaction began.
         Dialect::Postgres => "(extract(epoch FROM clock_timestamp()) * 1000000)::bigint",
-        // Not `NOW()`, which is when the statement began, maybe a lock wait ago.
-        Dialect::Mysql => "CAST(UNIX_TIMESTAMP(SYSDATE(6)) * 1000000 AS SIGNED)",
+        // When the statement began, maybe a lock wait ago: a lease ends a little earlier for it, and is
+        // taken for standing a little longer. `SYSDATE` would be exact, but is in the time zone of the
+        // session, in which an hour comes twice in autumn.
+        Dialect::Mysql => "TIMESTAMPDIFF(MICROSECOND, '1970-01-01 00:00:00', UTC_TIMESTAMP(6))",
     };
     let mut text = template.replace("{now}", now).replace("{events}", "{flow_events}");
     let tables = [

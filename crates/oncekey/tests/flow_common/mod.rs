@@ -5,11 +5,13 @@ use std::collections::HashMap;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use oncekey::core::{Key, Scope};
 use oncekey::flow::sqlx::SqlxSqlite;
 use oncekey::flow::{
-    Definition, Failed, Finished, Flow, FlowKey, Flows, Halt, PhaseTx, Reply, Safety, migrate,
+    Definition, Failed, Finished, Flow, FlowKey, Flows, Halt, Options, PhaseTx, Reply, Safety,
+    migrate,
 };
 
 pub type Store = SqlxSqlite;
@@ -39,7 +41,10 @@ impl Rig {
         space: &'static str,
         definition: Definition<Store>,
     ) -> Flows<Store> {
-        Flows::builder(self.store.clone(), space).flow(definition).build().unwrap()
+        // Without pauses between attempts: whoever asks again goes on with the flow.
+        let options = Options { pause: Duration::ZERO, ..Options::default() };
+        let flows = Flows::builder(self.store.clone(), space).flow(definition);
+        flows.options(options).build().unwrap()
     }
 
     pub async fn count(&self, table: &'static str) -> i64 {
@@ -131,7 +136,7 @@ pub fn charge_flow(provider: &Provider) -> Definition<Store> {
         async move {
             let ride =
                 flow.phase("order_created", async |tx| insert_ride(tx, "ride").await).await?;
-            let window = std::time::Duration::from_secs(86_400);
+            let window = Duration::from_secs(86_400);
             let charge: String = flow
                 .effect("charge_created", Safety::Keyed { window })
                 .bind(&(ride, amount))

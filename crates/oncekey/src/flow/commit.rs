@@ -1,0 +1,119 @@
+//! How what an attempt has written becomes true, or is found not to have.
+
+use super::checkpoint::{Checkpoint, encode, shape};
+use super::claim::look;
+use super::halt::Halt;
+use super::point::{Advanced, Kind, Point, Step, advance, finish, steps};
+use super::reply::Reply;
+use super::run::Run;
+use super::store::{TxError, TxStore, Value};
+
+impl<S: TxStore> Run<S> {
+    /// Ends the flow with a reply, in this transaction.
+    pub(crate) async fn end(&self, mut tx: S::Tx, reply: &Reply) -> Result<(), Halt> {
+        let size = reply.0.body.len() + reply.0.headers.as_encoded().len();
+        if size > self.largest_reply {
+            let _ = S::rollback(tx).await;
+            return Err(Halt::park(format!(
+                "the reply has {size} bytes and may have {}",
+                self.largest_reply
+            )));
+        }
+        match finish(&self.store, &mut tx, &self.held, &reply.0).await? {
+            Advanced::Yes => {}
+            other @ (Advanced::Fenced | Advanced::Smuggled) => {
+                return self.give_up(tx, other, "finish").await;
+            }
+        }
+        let Err(error) = S::commit(tx).await else { return Ok(()) };
+        let found = match self.quiet().await {
+            Ok(()) => look(&self.store, &self.held.id).await,
+            Err(error) => Err(error),
+        };
+        match found {
+            Ok(Some(found))
+                if found.fence == self.held.fence && found.reply.as_ref() == Some(&reply.0) =>
+            {
+                Ok(())
+            }
+            Ok(_) | Err(_) => Err(Halt::retry(format!("a commit failed: {error}"))),
+        }
+    }
+
+    /// Commits what could be advanced, and takes back what could not.
+    pub(crate) async fn settle(
+        &self,
+        tx: S::Tx,
+        advanced: Advanced,
+        point: Point<'_>,
+    ) -> Result<(), Halt> {
+        match advanced {
+            Advanced::Yes => self.commit(tx, point).await,
+            other @ (Advanced::Fenced | Advanced::Smuggled) => {
+                self.give_up(tx, other, &point.step.name).await
+            }
+        }
+    }
+
+    async fn give_up(&self, tx: S::Tx, advanced: Advanced, step: &str) -> Result<(), Halt> {
+        let _ = S::rollback(tx).await;
+        match advanced {
+            Advanced::Smuggled => Err(Halt::park(format!(
+                "somebody ended the transaction inside step {step}: what it wrote is committed \
+                 without its recovery point"
+            ))),
+            Advanced::Fenced | Advanced::Yes => {
+                self.grip.lose();
+                Err(Halt::Fenced)
+            }
+        }
+    }
+
+    /// Commits a transaction whose last statement wrote a recovery point, and finds out what became of
+    /// it if the answer is lost: a failed COMMIT is unknown, not failed.
+    async fn commit(&self, tx: S::Tx, point: Point<'_>) -> Result<(), Halt> {
+        let Err(error) = S::commit(tx).await else { return Ok(()) };
+        let stands = match self.quiet().await {
+            Ok(()) => self.stands(point).await,
+            Err(error) => Err(error),
+        };
+        match stands {
+            Ok(true) => Ok(()),
+            Ok(false) | Err(_) => Err(Halt::retry(format!("a commit failed: {error}"))),
+        }
+    }
+
+    /// Whether this attempt's recovery point is written. What another owner has written under the same
+    /// name is not it, whatever it says.
+    pub(crate) async fn stands(&self, point: Point<'_>) -> Result<bool, TxError> {
+        let found = steps(&self.store, &self.held.id).await?;
+        Ok(found
+            .get(point.step)
+            .is_some_and(|taken| taken.fence == self.held.fence && taken.output == point.output))
+    }
+
+    /// Waits until no transaction on the flow's row is under way: a commit whose answer was lost may
+    /// still be going on.
+    async fn quiet(&self) -> Result<(), TxError> {
+        let mut tx = self.store.begin().await?;
+        let id = Value::Bytes(self.held.id.as_bytes());
+        S::query(S::conn(&mut tx), &self.store.layout().sql().look_and_hold, &[id]).await?;
+        S::rollback(tx).await
+    }
+
+    /// Records the output of a step that wrote nothing else.
+    pub(crate) async fn record<T: Checkpoint>(
+        &self,
+        step: &Step,
+        kind: Kind,
+        bound: &[u8],
+        value: &T,
+    ) -> Result<(), Halt> {
+        let output = encode(&step.name, value)?;
+        let shape = shape::<T>();
+        let mut tx = self.store.begin().await?;
+        let point = Point { step, kind, shape: &shape, bound, output: &output };
+        let advanced = advance(&self.store, &mut tx, &self.held, point).await?;
+        self.settle(tx, advanced, point).await
+    }
+}
