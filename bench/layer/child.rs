@@ -4,12 +4,12 @@
 //! templates in `peer/` and compiled once. If that cannot be done, for example without a network,
 //! its figures are missing and the report says why.
 
-use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child as Process, ChildStdin, ChildStdout, Command, Stdio};
 
 use oncekey_bench::Result;
+use oncekey_bench::scratch::{self, cargo};
 
 use crate::drive::Callers;
 use crate::service::Operation;
@@ -29,8 +29,7 @@ pub(crate) struct Peer {
     pub(crate) counted: Child,
 }
 
-/// What the scratch project consists of. Its lock file begins as ours, so that both sides use the
-/// same versions of everything that they share.
+/// What the scratch project consists of.
 const FILES: [(&str, &str); 9] = [
     ("Cargo.toml", include_str!("peer/manifest.toml")),
     ("src/allocations.rs", include_str!("allocations.rs")),
@@ -42,7 +41,6 @@ const FILES: [(&str, &str); 9] = [
     ("src/service.rs", include_str!("service.rs")),
     ("src/timed.rs", include_str!("peer/timed.rs")),
 ];
-const LOCK_FILE: &str = include_str!("../../Cargo.lock");
 
 impl Child {
     pub(crate) fn start(command: &mut Command) -> Result<Self> {
@@ -88,69 +86,12 @@ impl Drop for Child {
 }
 
 impl Peer {
-    /// Writes the scratch project if it is not there or has changed, compiles it and starts it.
+    /// Has the scratch project compiled and starts it.
     pub(crate) fn start() -> Result<Self> {
-        let folder = cache()?.join("bench-layer-peer");
-        write(&folder)?;
-        let target = folder.join("target");
-        eprintln!("compiling the peer in {}", folder.display());
-        // It asks for a newer compiler than it needs.
-        let output = cargo()
-            .args(["build", "--release", "--quiet", "--ignore-rust-version", "--target-dir"])
-            .arg(&target)
-            .current_dir(&folder)
-            .env_remove("RUSTFLAGS")
-            .output()?;
-        if !output.status.success() {
-            let reason = String::from_utf8_lossy(&output.stderr);
-            let reason = reason.lines().find(|line| line.starts_with("error"));
-            return Err(reason.unwrap_or("it does not compile").to_owned().into());
-        }
-        let program =
-            |name: &str| Child::start(&mut Command::new(target.join("release").join(name)));
+        let target = scratch::build("bench-layer-peer", &FILES)?;
+        let program = |name: &str| Child::start(&mut Command::new(target.join(name)));
         Ok(Self { timed: program("timed")?, counted: program("counted")? })
     }
-}
-
-fn write(folder: &Path) -> Result<()> {
-    fs::create_dir_all(folder.join("src"))?;
-    for (name, text) in FILES {
-        write_if_new(&folder.join(name), text)?;
-    }
-    // Cargo adds to the lock file what only the peer needs, so it is not compared with ours.
-    if write_if_new(&folder.join("ours.lock"), LOCK_FILE)? == Written::Yes {
-        fs::write(folder.join("Cargo.lock"), LOCK_FILE)?;
-    }
-    Ok(())
-}
-
-/// Whether a file was changed. Cargo compiles again what is newer than its program.
-#[derive(Debug, PartialEq, Eq)]
-enum Written {
-    Yes,
-    No,
-}
-
-fn write_if_new(path: &Path, text: &str) -> Result<Written> {
-    if fs::read_to_string(path).is_ok_and(|found| found == text) {
-        return Ok(Written::No);
-    }
-    fs::write(path, text)?;
-    Ok(Written::Yes)
-}
-
-/// Where `cargo xtask` keeps what it builds.
-fn cache() -> Result<PathBuf> {
-    let set =
-        |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    set("ONCEKEY_TOOLS")
-        .or_else(|| set("XDG_CACHE_HOME").map(|folder| folder.join("oncekey-tools")))
-        .or_else(|| set("HOME").map(|folder| folder.join(".cache/oncekey-tools")))
-        .ok_or_else(|| "there is no home folder; set ONCEKEY_TOOLS".into())
-}
-
-fn cargo() -> Command {
-    Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
 }
 
 fn root() -> PathBuf {

@@ -8,6 +8,7 @@
 pub mod bars;
 pub mod clock;
 pub mod machine;
+pub mod scratch;
 pub mod stats;
 pub mod table;
 

@@ -20,6 +20,7 @@ const BENCHES: &[(&str, &str, &str)] = &[
         "the fingerprint of a JSON body beside a digest and a parse of it",
         "bench-fingerprint",
     ),
+    ("flow", "what the safety of a flow costs, beside no safety and a peer", "bench-flow"),
     (
         "gateway",
         "requests through the gateway, beside nginx in front of the same service",
@@ -37,13 +38,16 @@ pub(crate) fn run(what: Option<&str>, arguments: &[String]) -> Result<ExitCode> 
     };
     let mut command = programs::cargo();
     command.args(["run", "--release", "-p", "oncekey-bench", "--bin", program]);
-    if *program == "bench-store" {
-        command.args(["--features", "servers"]);
+    match *program {
+        "bench-store" => drop(command.args(["--features", "servers"])),
+        "bench-flow" => drop(command.args(["--features", "flows"])),
+        _ => {}
     }
     command.arg("--").args(arguments).current_dir(crate::root());
     let all = arguments.iter().any(|argument| argument == "--all");
     match *program {
         "bench-store" if all => beside_servers(command, &MEASURED, &Stop::on_signals()?),
+        "bench-flow" => beside_servers(command, &MEASURED[..1], &Stop::on_signals()?),
         "bench-gateway" => {
             let stop = Stop::on_signals()?;
             prepare_gateway(&mut command, &stop)?;
