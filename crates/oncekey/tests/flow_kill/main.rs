@@ -204,6 +204,7 @@ fn frozen(kind: &str) {
     assert_eq!(told, ["reply 201 \"second\""], "{kind}");
     let pid = rustix::process::Pid::from_raw(i32::try_from(slow.pid()).unwrap()).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::CONT).unwrap();
+    slow.go_on();
     let told = slow.finish();
     assert_eq!(told, ["reply 201 \"second\""], "{kind}: the thawed one");
     let (rides, receipts, stuck) =

@@ -12,7 +12,7 @@ use oncekey::flow::{
     PhaseTx, Reply, Safety, TxStore, Value,
 };
 
-use super::child::tell;
+use super::child::{tell, wait_for_parent};
 
 /// Where the provider is.
 pub(crate) const PROVIDER: &str = "ONCEKEY_TEST_PROVIDER";
@@ -193,6 +193,8 @@ fn stop_here() {
     tell("about to stop");
     let me = rustix::process::getpid();
     rustix::process::kill_process(me, rustix::process::Signal::STOP).unwrap();
+    // Another thread may be the one to hear the signal, a moment later: not a step further until then.
+    assert!(wait_for_parent(), "the parent says when to go on");
 }
 
 pub(crate) async fn run<S: TxStore>(store: S, role: Role) {

@@ -64,6 +64,9 @@ impl Sink for Log {
             tell("about to stop");
             let own = rustix::process::getpid();
             rustix::process::kill_process(own, rustix::process::Signal::STOP).unwrap();
+            // Another thread may be the one to hear the signal, a moment later: not a step further
+            // until then.
+            assert!(wait_for_parent(), "the parent says when to go on");
         }
         let line = format!("{} {}\n", message.order_key(), message.id());
         (&*self.file).write_all(line.as_bytes()).unwrap();
@@ -248,6 +251,7 @@ fn frozen(kind: &str) {
     runtime.block_on(until_taken(&place, &log, Mood::Refuses));
     let pid = rustix::process::Pid::from_raw(i32::try_from(slow.pid()).unwrap()).unwrap();
     rustix::process::kill_process(pid, rustix::process::Signal::CONT).unwrap();
+    slow.go_on();
     assert_eq!(slow.finish(), ["sent 1 refused 1"], "{kind}");
     runtime.block_on(until_taken(&place, &log, Mood::Well));
     // Three times under one id, which is how a receiver knows.
