@@ -13,6 +13,7 @@ use crate::preimage::{Domain, write_hex};
 /// The layout of the digested fields. A new one makes every stored record unreachable.
 static KEY_ID: Domain = Domain::new("oncekey/key-id", 1);
 static DERIVED_KEY: Domain = Domain::new("oncekey/derived-key", 1);
+static CHAINED_KEY: Domain = Domain::new("oncekey/chained-key", 1);
 
 /// The digest of namespace, scope and key that names a record.
 ///
@@ -84,6 +85,64 @@ pub fn derived_key(namespace: &str, key_id: &KeyId, step: &str) -> String {
     text.push_str("ok1_");
     push_base32(&mut text, &preimage.finish());
     text
+}
+
+/// The key that a service which was sent `key` passes on to another one: `key:service:step`.
+///
+/// It is a key again, so the next service can pass it on in the same way, and whoever reads a log sees
+/// where a request came through. It is the same for every attempt, and different for every key, service
+/// and step: what is not a letter, a digit or one of `-._~/` in a name is written as `%` and two digits,
+/// so the last two colons are always ours. What would be longer than a key may be becomes `okc1_` and a
+/// digest of the three, which has no colon and therefore meets no other.
+///
+/// Two clients may have sent the same key. A service that calls for many of them, under one name, begins
+/// the chain with a [`derived_key`], in which the client's scope is.
+///
+/// ```
+/// use oncekey_core::{Key, chained_key};
+///
+/// let key = Key::new(b"8e03978e")?;
+/// let paid = chained_key(&key, "payments", "charge");
+/// assert_eq!(paid.as_bytes(), b"8e03978e:payments:charge");
+/// let booked = chained_key(&paid, "ledger", "book");
+/// assert_eq!(booked.as_bytes(), b"8e03978e:payments:charge:ledger:book");
+/// # Ok::<(), oncekey_core::KeyError>(())
+/// ```
+#[must_use]
+pub fn chained_key(key: &Key, service: &str, step: &str) -> Key {
+    let mut text = key.as_bytes().to_vec();
+    for name in [service, step] {
+        text.push(b':');
+        push_escaped(&mut text, name);
+    }
+    if let Ok(chained) = Key::new(&text) {
+        return chained;
+    }
+    let mut preimage = CHAINED_KEY.start(None);
+    preimage.field(key.as_bytes());
+    preimage.field(service.as_bytes());
+    preimage.field(step.as_bytes());
+    let mut text = String::with_capacity(57);
+    text.push_str("okc1_");
+    push_base32(&mut text, &preimage.finish());
+    Key::new(text.as_bytes()).expect("57 letters and digits are a key")
+}
+
+/// Writes a name without colons. Spaces and quotes are escaped too: at the end of a header field they
+/// would not arrive as they were sent.
+fn push_escaped(text: &mut Vec<u8>, name: &str) {
+    const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
+    for byte in name.bytes() {
+        match byte {
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b'/' => {
+                text.push(byte);
+            }
+            other => {
+                let [high, low] = [other >> 4, other & 15].map(usize::from);
+                text.extend([b'%', DIGITS[high], DIGITS[low]]);
+            }
+        }
+    }
 }
 
 /// RFC 4648 base32 in lower case, without padding.
@@ -168,6 +227,44 @@ mod tests {
         assert_eq!(derived_key("payments", &key_id, "charge").len(), 56);
     }
 
+    /// I22: the same for chained keys. The digest was computed with Python's hashlib.
+    #[test]
+    fn chained_keys_stay_what_they_are() {
+        let of = |key: &[u8], service, step| chained_key(&self::key(key), service, step);
+        assert_eq!(of(b"K", "pay", "charge").as_bytes(), b"K:pay:charge");
+        assert_eq!(of(b"K", "a:b", "100% \"\u{e9}\"").as_bytes(), b"K:a%3Ab:100%25%20%22%C3%A9%22");
+        assert_eq!(of(b"K", "", "").as_bytes(), b"K::");
+        let long = [b'k'; 250];
+        // Two hundred and fifty-five bytes are still a key.
+        assert_eq!(of(&long, "a", "bc").as_bytes(), [&long[..], b":a:bc"].concat());
+        assert_eq!(
+            of(&long, "pay", "charge").as_bytes(),
+            b"okc1_uvgkr5s35gvvdr7jefpbdtxs4ebyqu5tdbksg5lipuduewn7nnya"
+        );
+    }
+
+    /// I45: every key, service and step is told apart from every other, wherever the colons and escapes
+    /// are, and also where it is too long to be written out. It is always a key.
+    #[test]
+    fn chained_keys_differ_by_key_service_and_step() {
+        let clients = ["a", ":", "a:", ":a", "a:a", "a:a:a", "%", "%3A", "a%3Aa"];
+        let names = ["", "a", "aa", ":", "a:a", "::", "%", "%3A", "%25", "a%3Aa", "\u{e9}", " "];
+        // Written out, mostly digests, and some of each.
+        for before in [0, 250, 240] {
+            let mut seen = std::collections::HashSet::new();
+            for client in clients {
+                let client = key(&[vec![b'k'; before], client.as_bytes().to_vec()].concat());
+                for service in names {
+                    for step in names {
+                        let chained = chained_key(&client, service, step);
+                        assert_eq!(Key::new(chained.as_bytes()), Ok(chained.clone()));
+                        assert!(seen.insert(chained), "{before} {service:?} {step:?}");
+                    }
+                }
+            }
+        }
+    }
+
     /// RFC 4648, section 10, in lower case and without padding.
     #[test]
     fn base32_follows_the_rfc() {
@@ -248,6 +345,23 @@ mod tests {
             };
             prop_assert_eq!(a == b, of(&a) == of(&b));
             prop_assert!(of(&a).bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_'));
+        }
+
+        /// I45: the same words, with the borders between them elsewhere.
+        #[test]
+        fn borders_between_key_service_and_step_count(
+            text in "[a:%]{3,9}", first in (1_usize..8, 1_usize..8), second in (1_usize..8, 1_usize..8),
+        ) {
+            let split = |(one, two): (usize, usize)| {
+                let one = one.min(text.len() - 2);
+                let two = (one + two).min(text.len() - 1);
+                (&text[..one], &text[one..two], &text[two..])
+            };
+            let of = |(client, service, step): (&str, &str, &str)| {
+                chained_key(&key(client.as_bytes()), service, step)
+            };
+            let (a, b) = (split(first), split(second));
+            prop_assert_eq!(a == b, of(a) == of(b));
         }
     }
 }

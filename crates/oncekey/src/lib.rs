@@ -35,6 +35,11 @@ pub use oncekey_core as core;
 #[doc = include_str!("../../../docs/how-to/resume-requests-with-flows.md")]
 struct ResumeRequestsWithFlows;
 
+/// The code of the how-to about local writes.
+#[cfg(all(doctest, feature = "flow", feature = "sqlite"))]
+#[doc = include_str!("../../../docs/how-to/make-local-writes-idempotent.md")]
+struct MakeLocalWritesIdempotent;
+
 /// The code of the how-to about the outbox.
 #[cfg(all(doctest, feature = "outbox", feature = "sqlite"))]
 #[doc = include_str!("../../../docs/how-to/outbox.md")]

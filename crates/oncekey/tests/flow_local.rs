@@ -3,104 +3,16 @@
 #![expect(clippy::unwrap_used, reason = "what tests share fails as tests do")]
 #![allow(clippy::wildcard_enum_match_arm, reason = "a test fails on whatever it does not expect")]
 
+#[path = "flow_common/databases.rs"]
+#[macro_use]
+mod databases;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use oncekey::core::{Key, Scope, Store};
-use oncekey::flow::sqlx::{SqlxMysql, SqlxPostgres, SqlxSqlite};
-use oncekey::flow::{FlowKey, Halt, Local, Outcome, PhaseTx, Reply, Source, TxStore, Value};
-use oncekey::store::mysql::MysqlOptions;
-use oncekey::store::postgres::PostgresOptions;
-use oncekey::store::sqlite::{Placement, SqliteOptions};
-
-fn key(text: &str) -> &'static FlowKey {
-    let key = FlowKey::new(Scope::shared(), Key::new(text.as_bytes()).unwrap());
-    Box::leak(Box::new(key))
-}
-
-/// A key store and the application's pool on the same database, and a table of the application.
-struct Rig<S: TxStore> {
-    keys: Arc<dyn Store>,
-    db: S,
-    _folder: Option<tempfile::TempDir>,
-}
-
-impl<S: TxStore> Rig<S> {
-    async fn with_tables(self) -> Self {
-        let text = match self.db.layout().dialect() {
-            oncekey::flow::Dialect::Mysql => "VARBINARY(99)",
-            _ => "TEXT",
-        };
-        let sql = format!("CREATE TABLE {{records}}_orders (name {text} NOT NULL, n BIGINT)");
-        let sql = sql.replace("BIGINT", "INTEGER");
-        self.db.script(&self.db.layout().statement(&sql)).await.unwrap();
-        self
-    }
-
-    fn local(&self) -> Local<S> {
-        Local::new(Arc::clone(&self.keys), self.db.clone(), "test")
-    }
-
-    async fn orders(&self) -> i64 {
-        let sql = self.db.layout().statement("SELECT count(*) FROM {records}_orders");
-        self.db.query_once(&sql, &[]).await.unwrap()[0].int(0).unwrap()
-    }
-}
-
-async fn insert<S: TxStore>(tx: &mut PhaseTx<S>, name: &str) -> Result<(), Halt> {
-    let sql = tx.store().layout().statement("INSERT INTO {records}_orders (name, n) VALUES (?, 0)");
-    S::execute(&mut **tx, &sql, &[Value::Text(name)]).await?;
-    Ok(())
-}
-
-async fn sqlite() -> Rig<SqlxSqlite> {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("app.db");
-    let db = SqlxSqlite::open(&path).await.unwrap();
-    let keys = SqliteOptions::new(&path).placement(Placement::Shared).open().unwrap();
-    Rig { keys: Arc::new(keys), db, _folder: Some(folder) }.with_tables().await
-}
-
-fn name() -> String {
-    let mut bytes = [0; 5];
-    getrandom::fill(&mut bytes).unwrap();
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-async fn postgres() -> Rig<SqlxPostgres> {
-    let (url, name) = (std::env::var("ONCEKEY_TEST_POSTGRES").unwrap(), format!("l{}", name()));
-    let keys = PostgresOptions::new(&url).schema(&name).open().await.unwrap();
-    let pool = sqlx::postgres::PgPoolOptions::new().max_connections(8);
-    let pool = pool.connect(&url).await.unwrap();
-    let db = SqlxPostgres::with_schema(pool, &name).unwrap();
-    Rig { keys: Arc::new(keys), db, _folder: None }.with_tables().await
-}
-
-async fn mysql() -> Rig<SqlxMysql> {
-    let (url, name) = (std::env::var("ONCEKEY_TEST_MYSQL").unwrap(), format!("l{}_", name()));
-    let keys = MysqlOptions::new(&url).prefix(&name).open().await.unwrap();
-    let pool = sqlx::mysql::MySqlPoolOptions::new().max_connections(8);
-    let pool = pool.connect(&url).await.unwrap();
-    let db = SqlxMysql::with_prefix(pool, &name).unwrap();
-    Rig { keys: Arc::new(keys), db, _folder: None }.with_tables().await
-}
-
-macro_rules! on_each_database {
-    ($($case:ident),+ $(,)?) => {
-        mod on_sqlite {
-            $(#[tokio::test] async fn $case() { super::$case(super::sqlite().await).await; })+
-        }
-        mod on_postgres {
-            $(#[tokio::test] #[ignore = "needs PostgreSQL: run cargo xtask test"]
-            async fn $case() { super::$case(super::postgres().await).await; })+
-        }
-        mod on_mysql {
-            $(#[tokio::test] #[ignore = "needs MySQL: run cargo xtask test"]
-            async fn $case() { super::$case(super::mysql().await).await; })+
-        }
-    };
-}
+use databases::{Rig, insert, key};
+use oncekey::flow::{Halt, Outcome, PhaseTx, Reply, Source, TxStore, Value};
 
 on_each_database!(
     rows_and_answer_commit_together_and_the_answer_is_given_again,

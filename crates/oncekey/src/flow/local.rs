@@ -144,7 +144,8 @@ impl Sql {
 /// finds out.
 ///
 /// # Cancellation
-/// Dropping it rolls back and frees the key, unless the commit was under way.
+/// Dropping it rolls back and frees the key. While the commit is under way it may be done all the same, and
+/// while the claim is under way the key may stay busy until its lease lapses.
 pub async fn tx<S, I, M, F>(
     local: &Local<S>,
     key: &FlowKey,
