@@ -24,7 +24,7 @@ use std::time::Duration;
 use oncekey::flow::TxStore;
 use oncekey::outbox::{Delivery, Message, Outbox, Relay, Sink, Staged};
 
-use self::child::{Process, tell};
+use self::child::{Process, tell, wait_for_parent};
 use self::outbox_common::{Place, made, stage};
 use self::traffic::{Chance, Committed, commit_all};
 
