@@ -16,8 +16,8 @@ use common::{Provider, Rig, Store, key};
 use oncekey::core::{Key, KeyId, Scope, chained_key};
 use oncekey::flow::testing::{Fault, Plan};
 use oncekey::flow::{
-    Compensation, Definition, Did, Failed, Flow, FlowKey, Flows, Halt, Machine, Next, Outcome,
-    Reply, Safety, Source, Turn, Turned,
+    Compensation, Definition, Did, Failed, Flow, FlowKey, Flows, Halt, Machine, Next, Options,
+    Outcome, Reply, Safety, Source, Turn, Turned,
 };
 use serde::{Deserialize, Serialize};
 
@@ -342,6 +342,7 @@ async fn a_saga_ends_or_leaves_nothing_behind_at_whatever_stage_it_fails() {
         let flows = Flows::builder(rig.store.clone(), "test")
             .flow(place_order(&books, refuses, loses))
             .compensation("refund", refund)
+            .options(Options { pause: Duration::ZERO, ..Options::default() })
             .build()
             .unwrap();
         let row = format!("{amount} {refuses} {loses}");

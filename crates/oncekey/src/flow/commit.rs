@@ -6,7 +6,7 @@ use super::halt::Halt;
 use super::point::{Advanced, Kind, Point, Step, advance, finish, steps};
 use super::reply::Reply;
 use super::run::Run;
-use super::store::{TxError, TxStore, Value};
+use super::store::{TxError, TxStore, TxTrouble, Value};
 
 impl<S: TxStore> Run<S> {
     /// Ends the flow with a reply, in this transaction.
@@ -79,6 +79,8 @@ impl<S: TxStore> Run<S> {
         };
         match stands {
             Ok(true) => Ok(()),
+            // Surely rolled back, because another transaction was in the way: at once again.
+            Ok(false) if error.kind() == TxTrouble::Conflict => Err(error.into()),
             Ok(false) | Err(_) => Err(Halt::retry(format!("a commit failed: {error}"))),
         }
     }
