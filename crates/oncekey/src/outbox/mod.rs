@@ -11,6 +11,7 @@ mod dead;
 mod deliver;
 mod encoding;
 mod http;
+mod lane;
 #[cfg(feature = "postgres")]
 mod listen;
 mod message;
