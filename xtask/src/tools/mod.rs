@@ -306,12 +306,11 @@ impl Tool {
         if !complete || !programs::is_program(main) {
             return false;
         }
-        let found = match self {
+        let found = if self == Self::RabbitMq {
             // It would start, and what could be asked instead starts services. Its folder says it.
-            Self::RabbitMq => {
-                main.canonicalize().ok().and_then(|path| Version::find(path.to_str()?))
-            }
-            _ => self.said(main, stop),
+            main.canonicalize().ok().and_then(|path| Version::find(path.to_str()?))
+        } else {
+            self.said(main, stop)
         };
         found.is_some_and(|version| match self.source() {
             Source::Package(_) | Source::Component(_) => version >= self.minimum(),

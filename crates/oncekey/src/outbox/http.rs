@@ -208,6 +208,7 @@ fn refusal(error: &(dyn Error + 'static)) -> Option<&'static str> {
     None
 }
 
+#[expect(clippy::wildcard_enum_match_arm, reason = "there are dozens, and more to come")]
 fn said(error: &rustls::Error) -> &'static str {
     match error {
         rustls::Error::InvalidCertificate(why) => match why {

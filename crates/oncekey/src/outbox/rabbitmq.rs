@@ -205,6 +205,7 @@ impl Sink for RabbitMqSink {
 const UNREACHABLE: &str = "RabbitMQ cannot be reached: see whether the server runs at this address";
 
 /// What went wrong and what to do, without the text of the error.
+#[expect(clippy::wildcard_enum_match_arm, reason = "the others are about the connection")]
 fn said(error: &lapin::Error) -> &'static str {
     match error.kind() {
         ErrorKind::ProtocolError(error) => match error.get_id() {

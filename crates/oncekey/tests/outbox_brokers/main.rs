@@ -100,9 +100,12 @@ async fn through_a_crash(
     // Few at once, so that there is a middle; enough attempts for as long as the broker is away.
     let relay = relay.at_once(2).batch(40).every(MOMENT).backoff(second, second).attempts(1_000);
     let relay = tokio::spawn(async move { relay.run(std::future::pending()).await });
-    while arrived.load(Ordering::SeqCst) < 50 {
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
+    let some = async {
+        while arrived.load(Ordering::SeqCst) < 50 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), some).await.expect("some are delivered");
     server.kill();
     let before = arrived.load(Ordering::SeqCst);
     assert!(before < MESSAGES, "it was killed too late");
