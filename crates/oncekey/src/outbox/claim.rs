@@ -247,6 +247,29 @@ async fn blockers<S: TxStore>(
 mod tests {
     use super::*;
 
+    /// Ever more rarely, and never later than a person would wait.
+    #[test]
+    fn what_no_sink_takes_is_looked_at_again_after_half_of_its_age() {
+        let row = |created| Taken {
+            seq: 1,
+            id: MessageId([0; 16]),
+            topic: "t".to_owned(),
+            order_key: String::new(),
+            headers: Vec::new(),
+            body: Bytes::new(),
+            attempt: 1,
+            created,
+            flow: None,
+            form: Form::Sound,
+        };
+        let of = |created| unrouted_pause(&row(created), 1_000_000_000);
+        assert_eq!(of(1_000_000_000), 100_000);
+        assert_eq!(of(2_000_000_000), 100_000, "staged by a clock that was ahead");
+        assert_eq!(of(996_000_000), 2_000_000);
+        assert_eq!(of(0), 60_000_000);
+        assert_eq!(of(i64::MIN), 60_000_000);
+    }
+
     #[test]
     fn whoever_stands_behind_waits_as_long_as_it_makes_sense() {
         let lease = Duration::from_secs(60);
