@@ -33,7 +33,10 @@ on_each_database!(
     the_same_id_is_staged_once,
     a_relay_that_stops_gives_back_what_it_has_not_begun,
     two_who_stage_under_one_key_come_one_after_the_other,
-    a_topic_without_a_sink_is_not_lost,
+    a_topic_without_a_sink_waits_and_loses_no_attempt,
+    topics_without_a_sink_do_not_hold_up_the_others,
+    a_slow_message_does_not_hold_up_the_others,
+    what_ends_at_its_limit_is_settled_within_its_lease,
     a_damaged_row_does_not_stop_the_others,
 );
 
@@ -413,14 +416,119 @@ async fn two_who_stage_under_one_key_come_one_after_the_other<S: TxStore>(store:
     assert_eq!(heard.bodies(), ["one", "two"]);
 }
 
-async fn a_topic_without_a_sink_is_not_lost<S: TxStore>(store: S) {
+async fn a_topic_without_a_sink_waits_and_loses_no_attempt<S: TxStore>(store: S) {
     let heard = Heard::default();
-    stage(&store, Staged::raw("elsewhere", "one")).await;
-    let relay = Relay::new(store.clone()).route("here", heard.clone()).attempts(1);
-    assert_eq!(once(&relay).await.dead, 1);
-    assert_eq!(heard.bodies(), [""; 0]);
-    let dead = Outbox::new(store).dead_letters(10).await.unwrap();
-    assert_eq!(&*dead[0].reason, "no sink takes this topic");
+    let of = |topic: &str, body: &str| Staged::raw(topic, body);
+    stage(&store, of("elsewhere", "a1").order_key("a")).await;
+    stage(&store, of("here", "a2").order_key("a")).await;
+    stage(&store, of("here", "b1").order_key("b")).await;
+    let here = Relay::new(store.clone()).route("here", heard.clone()).attempts(1);
+    let done = once(&here).await;
+    let expected = Relayed { taken: 1, sent: 1, put_off: 1, unrouted: 1, ..Relayed::default() };
+    assert_eq!(done, expected);
+    // Not at once again, and whatever is due later stands behind it, too.
+    assert_eq!(once(&here).await, Relayed::default());
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let done = once(&here).await;
+    assert_eq!((done.taken, done.put_off, done.unrouted, done.dead), (0, 1, 1, 0));
+    drain(&store, &relay(&store, &heard)).await;
+    assert_eq!(heard.bodies(), ["b1", "a1", "a2"]);
+    assert!(heard.ids().iter().all(|(_, attempt)| *attempt == 1), "{:?}", heard.ids());
+}
+
+async fn topics_without_a_sink_do_not_hold_up_the_others<S: TxStore>(store: S) {
+    let heard = Heard::default();
+    let staged = (0..600).map(|number| Staged::raw("elsewhere", number.to_string())).collect();
+    stage_all(&store, staged).await;
+    stage(&store, Staged::raw("here", "one")).await;
+    // Whoever paused after a batch without anything to deliver would pause for an hour.
+    let relay = Relay::new(store.clone()).route("here", heard.clone()).batch(50);
+    let relay = relay.every(Duration::from_secs(3_600));
+    let relay = tokio::spawn(async move { relay.run(std::future::pending()).await });
+    let came = async {
+        while heard.bodies().is_empty() {
+            tokio::time::sleep(MOMENT).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), came).await.expect("it is found");
+    relay.abort();
+    assert_eq!(Outbox::new(store).backlog().await.unwrap().dead, 0);
+}
+
+/// One message of a batch hangs. The others are settled meanwhile, and later ones are delivered.
+async fn a_slow_message_does_not_hold_up_the_others<S: TxStore>(store: S) {
+    let staged = (0..20).map(|number| Staged::raw("t", number.to_string())).collect();
+    stage_all(&store, staged).await;
+    stage(&store, Staged::raw("t", "slow").order_key("k")).await;
+    stage(&store, Staged::raw("t", "behind").order_key("k")).await;
+    let (go_on, heard) = (Arc::new(tokio::sync::Semaphore::new(0)), Heard::default());
+    let (wait, told) = (Arc::clone(&go_on), heard.clone());
+    let sink = Handler::new(move |message: Message| {
+        let (wait, told) = (Arc::clone(&wait), told.clone());
+        async move {
+            if message.body() == "slow" {
+                wait.acquire().await.unwrap().forget();
+            }
+            oncekey::outbox::Sink::deliver(&told, &message).await
+        }
+    });
+    let relay = Relay::new(store.clone()).route("*", sink).every(MOMENT);
+    let relay = tokio::spawn(async move { relay.run(std::future::pending()).await });
+    let outbox = Outbox::new(store.clone());
+    let until = async |waiting: u64| {
+        let all = async {
+            while outbox.backlog().await.unwrap().waiting != waiting {
+                tokio::time::sleep(MOMENT).await;
+            }
+        };
+        let all = tokio::time::timeout(Duration::from_secs(20), all).await;
+        all.unwrap_or_else(|_| panic!("not {waiting} wait: {:?}", heard.bodies()));
+    };
+    until(2).await;
+    stage(&store, Staged::raw("t", "later")).await;
+    stage(&store, Staged::raw("t", "last").order_key("k")).await;
+    until(3).await;
+    assert_eq!(heard.bodies().len(), 21);
+    go_on.add_permits(1);
+    until(0).await;
+    relay.abort();
+    let bodies = heard.bodies();
+    assert_eq!(bodies[20..], ["later", "slow", "behind", "last"], "{bodies:?}");
+    assert!(heard.ids().iter().all(|(_, attempt)| *attempt == 1), "{:?}", heard.ids());
+}
+
+async fn what_ends_at_its_limit_is_settled_within_its_lease<S: TxStore>(store: S) {
+    let sink = Handler::new(|message: Message| async move {
+        match &message.body()[..] {
+            // The next one is begun late, and this long is what is left of the lease.
+            b"first" => tokio::time::sleep(Duration::from_millis(1_000)).await,
+            _ => std::future::pending().await,
+        }
+        Delivery::Sent
+    });
+    for body in ["first", "hangs", "too late"] {
+        stage(&store, Staged::raw("t", body)).await;
+    }
+    let (lease, limit) = (Duration::from_secs(4), Duration::from_secs(3));
+    let relay = Relay::new(store.clone()).route("*", sink).times(lease, limit).at_once(1);
+    let relay = tokio::spawn(async move { once(&relay).await });
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    // Somebody else looks all the time, and must not see any of it before it is settled.
+    let heard = Heard::default();
+    let other = self::relay(&store, &heard);
+    while !relay.is_finished() {
+        let done = once(&other).await;
+        assert!(relay.is_finished() || done.taken <= 1, "{done:?}");
+        tokio::time::sleep(MOMENT).await;
+    }
+    let done = relay.await.unwrap();
+    let expected = Relayed { taken: 3, sent: 1, later: 1, given_back: 1, ..Relayed::default() };
+    assert_eq!(done, expected);
+    drain(&store, &other).await;
+    let mut came: Vec<_> = heard.bodies().into_iter().zip(heard.ids()).collect();
+    came.sort_unstable_by(|one, two| one.0.cmp(&two.0));
+    let came: Vec<_> = came.iter().map(|(body, (_, attempt))| (&**body, *attempt)).collect();
+    assert_eq!(came, [("hangs", 2), ("too late", 1)]);
 }
 
 async fn a_damaged_row_does_not_stop_the_others<S: TxStore>(store: S) {

@@ -122,6 +122,112 @@ async fn a_receiver_that_is_not_there_is_tried_again() {
     assert_eq!(&*dead[0].reason, "the receiver cannot be reached");
 }
 
+mod https {
+    use rustls::ServerConfig;
+    use rustls::pki_types::pem::PemObject as _;
+    use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio_rustls::TlsAcceptor;
+
+    use super::*;
+
+    const CA: &[u8] = include_bytes!("../../gateway/tests/features/tls/ca.pem");
+    const OTHER_CA: &[u8] = include_bytes!("../../gateway/tests/features/tls/ca2.pem");
+    /// For `localhost`, by the first authority.
+    const SERVER: &[u8] = include_bytes!("../../gateway/tests/features/tls/server.pem");
+    /// For `localhost`, by the second one, and out of date.
+    const STALE: &[u8] = include_bytes!("../../gateway/tests/features/tls/stale.pem");
+
+    /// Answers 204 to whatever comes over TLS. Returns its port and what came.
+    async fn receiver(identity: &[u8]) -> (u16, Arc<Mutex<Vec<u8>>>) {
+        let chain: Vec<_> = CertificateDer::pem_slice_iter(identity).map(Result::unwrap).collect();
+        let key = PrivateKeyDer::from_pem_slice(identity).unwrap();
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let config = ServerConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_no_client_auth()
+            .with_single_cert(chain, key)
+            .unwrap();
+        let acceptor = TlsAcceptor::from(Arc::new(config));
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let (port, came) = (listener.local_addr().unwrap().port(), Arc::default());
+        let see: Arc<Mutex<Vec<u8>>> = Arc::clone(&came);
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let Ok(mut stream) = acceptor.accept(stream).await else { continue };
+                let mut bytes = vec![0; 64 << 10];
+                let count = stream.read(&mut bytes).await.unwrap();
+                see.lock().unwrap().extend(&bytes[..count]);
+                stream.write_all(b"HTTP/1.1 204 No Content\r\n\r\n").await.unwrap();
+            }
+        });
+        (port, came)
+    }
+
+    /// What came of a message to a receiver with this certificate, and why.
+    async fn sent(host: &str, identity: &[u8], roots: &[u8]) -> Result<Vec<u8>, String> {
+        let (_folder, store) = database().await;
+        let (port, came) = receiver(identity).await;
+        let (url, secret) = (format!("https://{host}:{port}/"), Secret::parse(SECRET).unwrap());
+        let sink = HttpSink::signed_trusting(&url, secret, roots).unwrap();
+        let relay = Relay::new(store.clone()).route("*", sink).attempts(1);
+        stage(&store, Staged::raw("t", "a secret")).await;
+        let done = relay.run_once().await.unwrap();
+        let dead = Outbox::new(store).dead_letters(1).await.unwrap();
+        let came = came.lock().unwrap().clone();
+        match dead.first() {
+            Some(letter) => {
+                assert!(came.is_empty(), "it was sent to somebody who was refused");
+                Err(letter.reason.clone())
+            }
+            None => {
+                assert_eq!(done.sent, 1);
+                Ok(came)
+            }
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_webhook_goes_over_tls_to_whom_the_private_authority_vouches_for() {
+        let came = sent("localhost", SERVER, CA).await.unwrap();
+        let came = String::from_utf8(came).unwrap();
+        assert!(came.starts_with("POST / HTTP/1.1\r\n") && came.contains("webhook-id"), "{came}");
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_certificate_that_is_refused_is_named_and_nothing_is_sent() {
+        let before = "the receiver's certificate was refused: ";
+        let why = async |host, identity, roots| {
+            let why = sent(host, identity, roots).await.unwrap_err();
+            why.strip_prefix(before).unwrap_or(&why).to_owned()
+        };
+        assert_eq!(
+            why("localhost", SERVER, OTHER_CA).await,
+            "no authority that is trusted has signed it"
+        );
+        assert_eq!(why("localhost", STALE, OTHER_CA).await, "it has expired");
+        assert_eq!(why("127.0.0.1", SERVER, CA).await, "it is for another name");
+    }
+
+    /// The certificates of the machine do not know this authority.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_private_authority_is_not_trusted_unasked() {
+        let (_folder, store) = database().await;
+        let (port, came) = receiver(SERVER).await;
+        let secret = Secret::parse(SECRET).unwrap();
+        let sink = match HttpSink::signed(&format!("https://localhost:{port}/"), secret) {
+            Ok(sink) => sink,
+            // A machine without any certificates: refused even earlier.
+            Err(error) => return assert_eq!(error, oncekey::outbox::BadEndpoint::NoRoots),
+        };
+        let relay = Relay::new(store.clone()).route("*", sink).attempts(1);
+        stage(&store, Staged::raw("t", "one")).await;
+        assert_eq!(relay.run_once().await.unwrap().dead, 1);
+        assert!(came.lock().unwrap().is_empty());
+    }
+}
+
 #[cfg(feature = "redis")]
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Redis: run cargo xtask test"]

@@ -168,7 +168,7 @@ pub(crate) fn free_port() -> Result<u16> {
     Ok(listener.local_addr().context("no free port")?.port())
 }
 
-/// Whether a server ended because of its port; all four have these words in what they log then.
+/// Whether a server ended because of its port; all have these words in what they log then.
 fn port_was_taken(log: &Path) -> bool {
     fs::read(log).is_ok_and(|text| String::from_utf8_lossy(&text).contains("already in use"))
 }

@@ -7,8 +7,10 @@
 mod daemon;
 mod dynamodb;
 mod mariadb;
+mod nats;
 mod pgbouncer;
 mod postgres;
+mod rabbitmq;
 mod redis;
 mod redis_cluster;
 
@@ -50,6 +52,8 @@ pub(crate) enum Server {
     /// Three masters.
     RedisCluster,
     DynamoDb,
+    Nats,
+    RabbitMq,
 }
 
 /// A server that answers: its processes in the order in which they are stopped, and its URL.
@@ -83,13 +87,16 @@ pub(crate) struct Servers {
 }
 
 impl Server {
-    pub(crate) const ALL: [Self; 6] = [
+    /// The slowest first: they start side by side, and a machine with two cores takes them as they come.
+    pub(crate) const ALL: [Self; 8] = [
+        Self::RabbitMq,
         Self::Postgres,
         Self::PgBouncer,
         Self::MariaDb,
         Self::Redis,
         Self::RedisCluster,
         Self::DynamoDb,
+        Self::Nats,
     ];
 
     pub(crate) fn label(self) -> &'static str {
@@ -100,6 +107,8 @@ impl Server {
             Self::Redis => "redis",
             Self::RedisCluster => "redis-cluster",
             Self::DynamoDb => "dynamodb",
+            Self::Nats => "nats",
+            Self::RabbitMq => "rabbitmq",
         }
     }
 
@@ -112,6 +121,8 @@ impl Server {
             Self::Redis => "ONCEKEY_TEST_REDIS",
             Self::RedisCluster => "ONCEKEY_TEST_REDIS_CLUSTER",
             Self::DynamoDb => "ONCEKEY_TEST_DYNAMODB",
+            Self::Nats => "ONCEKEY_TEST_NATS",
+            Self::RabbitMq => "ONCEKEY_TEST_RABBITMQ",
         }
     }
 
@@ -122,6 +133,8 @@ impl Server {
             Self::MariaDb => &[Tool::MariaDb],
             Self::Redis | Self::RedisCluster => &[Tool::Redis],
             Self::DynamoDb => &[Tool::Dynoxide],
+            Self::Nats => &[Tool::Nats],
+            Self::RabbitMq => &[Tool::RabbitMq],
         }
     }
 
@@ -140,6 +153,8 @@ impl Server {
             Self::Redis => redis::start(place).map(alone),
             Self::RedisCluster => redis_cluster::start(place),
             Self::DynamoDb => dynamodb::start(place).map(alone),
+            Self::Nats => nats::start(place).map(alone),
+            Self::RabbitMq => rabbitmq::start(place),
         }
     }
 }

@@ -34,6 +34,8 @@ pub(crate) enum Tool {
     MariaDb,
     Redis,
     Dynoxide,
+    Nats,
+    RabbitMq,
     CargoDeny,
     Curl,
     Nginx,
@@ -122,6 +124,8 @@ impl Tool {
             Self::MariaDb => "MariaDB",
             Self::Redis => "Redis",
             Self::Dynoxide => "dynoxide",
+            Self::Nats => "NATS",
+            Self::RabbitMq => "RabbitMQ",
             Self::CargoDeny => "cargo-deny",
             Self::Curl => "curl",
             Self::Nginx => "nginx",
@@ -143,6 +147,8 @@ impl Tool {
             Self::MariaDb => &["mariadbd", "mariadb-install-db", "mariadb-admin"],
             Self::Redis => &["redis-server", "redis-cli"],
             Self::Dynoxide => &["dynoxide"],
+            Self::Nats => &["nats-server"],
+            Self::RabbitMq => &["rabbitmq-server", "epmd"],
             Self::CargoDeny => &["cargo-deny"],
             Self::Curl => &["curl"],
             Self::Nginx => &["nginx"],
@@ -167,6 +173,8 @@ impl Tool {
                 "3.2.0",
                 &["--no-default-features", "--features", "native-sqlite,http-server,cli"],
             ),
+            Self::Nats => Source::Package("nats-server"),
+            Self::RabbitMq => Source::Package("rabbitmq-server"),
             Self::CargoDeny => Source::Crate("cargo-deny", "0.20.2", &[]),
             Self::Curl => Source::Package("curl"),
             Self::Nginx => Source::Package("nginx"),
@@ -194,6 +202,10 @@ impl Tool {
             Self::Redis => Version(7, 0, 0),
             // The program counts its versions apart from its crate: this is crate 3.2.0.
             Self::Dynoxide => Version(1, 5, 0),
+            // The first with JetStream's headers for repetitions; older ones are not looked after.
+            Self::Nats => Version(2, 9, 0),
+            // The oldest in a supported distribution.
+            Self::RabbitMq => Version(3, 9, 0),
             Self::CargoDeny => Version(0, 20, 2),
             // The oldest in a supported distribution.
             Self::Curl => Version(7, 68, 0),
@@ -223,6 +235,8 @@ impl Tool {
             | Self::MariaDb
             | Self::Redis
             | Self::Dynoxide
+            | Self::Nats
+            | Self::RabbitMq
             | Self::CargoDeny
             | Self::Curl
             | Self::Python
@@ -240,6 +254,8 @@ impl Tool {
             Self::MariaDb => Some("ONCEKEY_TEST_MYSQL=mysql://…"),
             Self::Redis => Some("ONCEKEY_TEST_REDIS=redis://…"),
             Self::Dynoxide => Some("ONCEKEY_TEST_DYNAMODB=http://…"),
+            Self::Nats => Some("ONCEKEY_TEST_NATS=nats://…"),
+            Self::RabbitMq => Some("ONCEKEY_TEST_RABBITMQ=amqp://…"),
             Self::Setpriv
             | Self::CargoDeny
             | Self::Curl
@@ -260,11 +276,25 @@ impl Tool {
             Source::Package(_) if self == Self::Postgres => {
                 postgres_folders().into_iter().map(|folder| folder.join(main)).collect()
             }
+            // What is in the path changes the user, and its output goes to the machine's log.
+            Source::Package(_) if self == Self::RabbitMq => {
+                vec![Path::new("/usr/lib/rabbitmq/bin").join(main)]
+            }
             Source::Package(_) | Source::Component(_) => Vec::new(),
             Source::Crate(..) => vec![cache.join("bin").join(main)],
         };
         paths.extend(programs::find(main));
         paths
+    }
+
+    /// The version that the main program says.
+    fn said(self, main: &Path, stop: &Stop) -> Option<Version> {
+        let mut command = Command::new(main);
+        command.args(self.version_options());
+        // wrk says its version and ends as if it had failed.
+        let said = process::run(command, stop, |_| {}).ok();
+        let said = said.filter(|said| said.status.success() || self == Self::Wrk);
+        said.and_then(|said| Version::find(&said.output))
     }
 
     fn fits(self, main: &Path, stop: &Stop) -> bool {
@@ -276,12 +306,12 @@ impl Tool {
         if !complete || !programs::is_program(main) {
             return false;
         }
-        let mut command = Command::new(main);
-        command.args(self.version_options());
-        // wrk says its version and ends as if it had failed.
-        let said = process::run(command, stop, |_| {}).ok();
-        let said = said.filter(|said| said.status.success() || self == Self::Wrk);
-        let found = said.and_then(|said| Version::find(&said.output));
+        let found = if self == Self::RabbitMq {
+            // It would start, and what could be asked instead starts services. Its folder says it.
+            main.canonicalize().ok().and_then(|path| Version::find(path.to_str()?))
+        } else {
+            self.said(main, stop)
+        };
         found.is_some_and(|version| match self.source() {
             Source::Package(_) | Source::Component(_) => version >= self.minimum(),
             Source::Crate(..) => version.replaces(self.minimum()),

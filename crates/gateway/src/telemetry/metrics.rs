@@ -70,6 +70,7 @@ pub(super) const METRICS: &[Metric] = &[
     counted("oncekey_outbox_delivered_total", "messages that have arrived"),
     counted("oncekey_outbox_failed_total", "deliveries that failed"),
     counted("oncekey_outbox_dead_total", "messages that have become dead letters"),
+    counted("oncekey_outbox_unrouted_total", "looks at messages that no route fits"),
     counted("oncekey_outbox_refused_total", "settlements that came after the lease had lapsed"),
     level("oncekey_outbox_waiting", Unit::Count, "messages that are to be delivered"),
     level("oncekey_outbox_oldest_seconds", Unit::Seconds, "the age of the oldest of them"),

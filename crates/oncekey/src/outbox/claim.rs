@@ -8,19 +8,18 @@ use bytes::Bytes;
 use oncekey_core::KeyId;
 
 use super::message::{Form, Message, MessageId, Taken};
-use super::relay::AfterDead;
+use super::relay::{AfterDead, Inner};
 use super::sql::state;
 use super::stage::micros;
 use crate::flow::{Row, TxError, TxStore, Value};
 
 /// What is asked for.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Ask {
+#[derive(Clone, Copy)]
+pub(super) struct Ask<'a> {
     /// Drawn anew for each taking, so that a relay cannot mistake its own later lease for this one.
     pub(super) owner: [u8; 16],
     pub(super) batch: usize,
-    pub(super) lease: Duration,
-    pub(super) after_dead: AfterDead,
+    pub(super) relay: &'a Inner,
 }
 
 /// What was taken, in the order of its keys.
@@ -29,10 +28,22 @@ pub(super) struct Batch {
     pub(super) messages: Vec<Message>,
     /// Messages that are due and stand behind another one of their key.
     pub(super) put_off: usize,
+    /// Messages that are due and that no sink of this relay takes.
+    pub(super) unrouted: usize,
+}
+
+impl Batch {
+    /// How many messages were looked at.
+    pub(super) fn looked_at(&self) -> usize {
+        self.messages.len() + self.put_off + self.unrouted
+    }
 }
 
 /// Takes what is due. After an error nobody knows whether it was taken; then the lease lapses.
-pub(super) async fn take<S: TxStore>(store: &S, ask: &Ask) -> Result<Batch, TxError> {
+///
+/// What no sink takes is put off at once and counts no attempt: another relay may have a sink for it. It
+/// is not left out of the question, because then every question would read past all of it.
+pub(super) async fn take<S: TxStore>(store: &S, ask: &Ask<'_>) -> Result<Batch, TxError> {
     let sql = &store.layout().outbox().sql;
     // Nothing is locked while nothing is due, which is most of the time.
     let now = clock(store).await?;
@@ -47,27 +58,69 @@ pub(super) async fn take<S: TxStore>(store: &S, ask: &Ask) -> Result<Batch, TxEr
     let found: Vec<Taken> =
         rows.iter().map(|row| read(row).or_else(|_| unreadable(row))).collect::<Result<_, _>>()?;
     let seqs: Vec<_> = found.iter().map(|message| (message.seq,)).collect();
-    let (owner, lease) = (Value::Bytes(&ask.owner), Value::Int(micros(ask.lease)));
+    let (owner, lease) = (Value::Bytes(&ask.owner), Value::Int(micros(ask.relay.lease)));
     S::execute(conn, &sql.take, &[Value::Text(&list(&seqs)), owner, lease]).await?;
     // All are taken first, so that those of this taking can be told from others by their owner.
     let blockers = blockers::<S>(store, conn, &found, ask).await?;
+    let (unrouted, found) = split(found, ask.relay);
+    let nobodys = behind(&unrouted, now);
     let (mut taken, mut put_off) = (Vec::new(), Vec::new());
     for message in found {
-        match blockers.get(&message.order_key) {
-            Some(blocker) if blocker.seq < message.seq => {
-                put_off.push((message.seq, blocker.pause(now, ask.lease)));
-            }
-            Some(_) | None => taken.push(message),
+        let pauses = [
+            blockers
+                .get(&message.order_key)
+                .map(|other| (other.seq, other.pause(now, ask.relay.lease))),
+            nobodys.get(&message.order_key).copied(),
+        ];
+        let before = pauses.into_iter().flatten().filter(|(seq, _)| *seq < message.seq);
+        match before.map(|(_, pause)| pause).max() {
+            Some(pause) => put_off.push((message.seq, pause)),
+            None => taken.push(message),
         }
     }
+    let count = (put_off.len(), unrouted.len());
+    put_off.extend(unrouted.iter().map(|message| (message.seq, unrouted_pause(message, now))));
     if !put_off.is_empty() {
         S::execute(conn, &sql.put_off, &[Value::Text(&list(&put_off))]).await?;
     }
     S::commit(tx).await?;
+    for message in &unrouted {
+        metrics::counter!("oncekey_outbox_unrouted_total").increment(1);
+        ask.relay.name_unrouted(&message.topic);
+    }
     // Due times differ from the order of keys once something was put off.
     taken.sort_unstable_by_key(|message| message.seq);
     let messages = taken.into_iter().map(|message| Message(Arc::new(message))).collect();
-    Ok(Batch { messages, put_off: put_off.len() })
+    Ok(Batch { messages, put_off: count.0, unrouted: count.1 })
+}
+
+/// Those that no sink of this relay takes, and the others. A row that cannot be read has no topic.
+fn split(found: Vec<Taken>, relay: &Inner) -> (Vec<Taken>, Vec<Taken>) {
+    let nobodys =
+        |message: &Taken| message.form == Form::Sound && relay.route_of(&message.topic).is_none();
+    found.into_iter().partition(nobodys)
+}
+
+/// For each key the first message that no sink takes: those behind it wait for it, whoever delivers it.
+fn behind(unrouted: &[Taken], now: i64) -> HashMap<String, (i64, i64)> {
+    let mut first: HashMap<String, (i64, i64)> = HashMap::new();
+    for message in unrouted.iter().filter(|message| !message.order_key.is_empty()) {
+        let this = (message.seq, unrouted_pause(message, now));
+        let known = first.entry(message.order_key.clone()).or_insert(this);
+        *known = this.min(*known);
+    }
+    first
+}
+
+/// How long a message is put off that no sink of this relay takes, in microseconds. Short while it is
+/// young, so that a relay that has a sink for it gets its chance; half as long again as it has waited
+/// already, so that what nobody takes costs ever less.
+fn unrouted_pause(message: &Taken, now: i64) -> i64 {
+    // Not shorter than the look of another relay; not longer than a person waits for a deployment
+    // that brings the sink.
+    const SHORTEST: i64 = 100_000;
+    const LONGEST: i64 = 60_000_000;
+    (now.saturating_sub(message.created) / 2).clamp(SHORTEST, LONGEST)
 }
 
 async fn clock<S: TxStore>(store: &S) -> Result<i64, TxError> {
@@ -147,7 +200,7 @@ async fn blockers<S: TxStore>(
     store: &S,
     conn: &mut S::Conn,
     found: &[Taken],
-    ask: &Ask,
+    ask: &Ask<'_>,
 ) -> Result<HashMap<String, Blocker>, TxError> {
     // The last of each key: whatever stands before any stands before it.
     let mut last: HashMap<&str, i64> = HashMap::new();
@@ -159,7 +212,7 @@ async fn blockers<S: TxStore>(
         return Ok(HashMap::new());
     }
     let sql = &store.layout().outbox().sql;
-    let statement = match ask.after_dead {
+    let statement = match ask.relay.after_dead {
         AfterDead::Hold => &sql.blockers,
         AfterDead::GoOn => &sql.live_blockers,
     };
@@ -193,6 +246,29 @@ async fn blockers<S: TxStore>(
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Ever more rarely, and never later than a person would wait.
+    #[test]
+    fn what_no_sink_takes_is_looked_at_again_after_half_of_its_age() {
+        let row = |created| Taken {
+            seq: 1,
+            id: MessageId([0; 16]),
+            topic: "t".to_owned(),
+            order_key: String::new(),
+            headers: Vec::new(),
+            body: Bytes::new(),
+            attempt: 1,
+            created,
+            flow: None,
+            form: Form::Sound,
+        };
+        let of = |created| unrouted_pause(&row(created), 1_000_000_000);
+        assert_eq!(of(1_000_000_000), 100_000);
+        assert_eq!(of(2_000_000_000), 100_000, "staged by a clock that was ahead");
+        assert_eq!(of(996_000_000), 2_000_000);
+        assert_eq!(of(0), 60_000_000);
+        assert_eq!(of(i64::MIN), 60_000_000);
+    }
 
     #[test]
     fn whoever_stands_behind_waits_as_long_as_it_makes_sense() {

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::Poll;
 use std::time::Duration;
 
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, SemaphorePermit, mpsc, watch};
 use tokio::task::JoinSet;
 
 use super::message::{Form, Message};
@@ -22,10 +22,12 @@ type Chain = Vec<Message>;
 /// What the workers of one batch share.
 struct Work {
     relay: Arc<Inner>,
+    turns: Arc<Semaphore>,
     chains: Mutex<VecDeque<Chain>>,
     /// When the batch was asked for, by the clock that counts suspend: never later than the lease began.
     asked: Duration,
     stop: watch::Receiver<bool>,
+    tell: mpsc::UnboundedSender<Settlement>,
 }
 
 /// Whether another message may be begun.
@@ -38,31 +40,37 @@ enum May {
     TooLate,
 }
 
-/// Delivers a batch.
+/// Delivers a batch and tells of each message what came of it, as soon as it is known. `tell` closes when
+/// there is nothing left.
 ///
 /// # Cancellation
-/// Deliveries that are under way are dropped, and their messages come again when the lease lapses.
-pub(super) async fn deliver(
+/// Dropping the tasks drops the deliveries that are under way, and their messages come again when the lease
+/// lapses.
+pub(super) fn deliver(
     relay: &Arc<Inner>,
+    turns: &Arc<Semaphore>,
     messages: Vec<Message>,
     asked: Duration,
-    stop: watch::Receiver<bool>,
-) -> Vec<Settlement> {
+    stop: &watch::Receiver<bool>,
+    tell: &mpsc::UnboundedSender<Settlement>,
+) -> JoinSet<()> {
     let chains = chains(messages);
     let workers = relay.at_once.min(chains.len());
-    let chains = Mutex::new(chains);
-    let work = Arc::new(Work { relay: Arc::clone(relay), chains, asked, stop });
+    let work = Arc::new(Work {
+        relay: Arc::clone(relay),
+        turns: Arc::clone(turns),
+        chains: Mutex::new(chains),
+        asked,
+        stop: stop.clone(),
+        tell: tell.clone(),
+    });
     let mut tasks = JoinSet::new();
     for _ in 0..workers {
+        // Sinks do not get their panics this far. What a lost worker had comes again by its lease.
         let work = Arc::clone(&work);
         tasks.spawn(async move { work.run().await });
     }
-    let mut settled = Vec::new();
-    while let Some(done) = tasks.join_next().await {
-        // Sinks do not get their panics this far. What a lost worker had comes again by its lease.
-        settled.extend(done.unwrap_or_default());
-    }
-    settled
+    tasks
 }
 
 /// Messages of one key together and in their order, the others each for itself.
@@ -84,12 +92,24 @@ fn chains(messages: Vec<Message>) -> VecDeque<Chain> {
 }
 
 impl Work {
-    async fn run(&self) -> Vec<Settlement> {
-        let mut settled = Vec::new();
-        while let Some(chain) = self.next() {
-            self.chain(chain, &mut settled).await;
+    async fn run(&self) {
+        loop {
+            let _turn = self.turn().await;
+            let Some(chain) = self.next() else { return };
+            self.chain(chain).await;
         }
-        settled
+    }
+
+    /// Waits until the lane has room for one more delivery. Nothing if the relay stops or the lease would
+    /// not last: what is left is then given back.
+    async fn turn(&self) -> Option<SemaphorePermit<'_>> {
+        let mut stop = self.stop.clone();
+        tokio::select! {
+            biased;
+            turn = self.turns.acquire() => turn.ok(),
+            _ = stop.wait_for(|stop| *stop) => None,
+            () = tokio::time::sleep(self.relay.latest_begin().saturating_sub(self.passed())) => None,
+        }
     }
 
     fn next(&self) -> Option<Chain> {
@@ -98,7 +118,7 @@ impl Work {
 
     /// Delivers a chain up to the first message that does not arrive. What stands behind it was not
     /// tried and is given back.
-    async fn chain(&self, chain: Chain, settled: &mut Vec<Settlement>) {
+    async fn chain(&self, chain: Chain) {
         let mut behind = None;
         for message in chain {
             let ended = match behind {
@@ -112,15 +132,19 @@ impl Work {
                 Ended::Dead { .. } => Some(Duration::ZERO),
             });
             let (seq, attempt) = (message.0.seq, message.0.attempt);
-            settled.push(Settlement { seq, attempt, ended });
+            // Nobody listens when the relay was dropped; then the lease lapses.
+            let _ = self.tell.send(Settlement { seq, attempt, ended });
         }
     }
 
+    fn passed(&self) -> Duration {
+        self.relay.uptime.elapsed().saturating_sub(self.asked)
+    }
+
     fn may(&self) -> May {
-        let passed = self.relay.uptime.elapsed().saturating_sub(self.asked);
         match *self.stop.borrow() {
             true => May::Stop,
-            false if passed + self.relay.limit > self.relay.lease => May::TooLate,
+            false if self.passed() > self.relay.latest_begin() => May::TooLate,
             false => May::Begin,
         }
     }
@@ -139,8 +163,9 @@ impl Work {
             let why = "every attempt ended without a word".to_owned();
             return self.dead("none", why);
         }
+        // Whatever has no route was not taken.
         let Some(route) = relay.route_of(message.topic()) else {
-            return self.failed("none", attempt, None, "no sink takes this topic".to_owned());
+            return Ended::GivenBack { after: Duration::ZERO };
         };
         let delivery = caught(route.sink.deliver(message));
         let delivery = match tokio::time::timeout(relay.limit, delivery).await {

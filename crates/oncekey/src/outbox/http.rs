@@ -1,5 +1,6 @@
 //! Webhooks: messages as signed HTTP requests.
 
+use std::error::Error;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,6 +14,9 @@ use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use oncekey_core::Clock;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
+use rustls::{CertificateError, ClientConfig, RootCertStore};
 
 use super::message::Message;
 use super::signature::Secret;
@@ -34,27 +38,71 @@ pub struct HttpSink {
 
 /// An address that nothing can be sent to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("a webhook goes to an absolute http or https address without user and password")]
-pub struct BadEndpoint;
+#[non_exhaustive]
+pub enum BadEndpoint {
+    /// It is none.
+    #[error("a webhook goes to an absolute http or https address without user and password")]
+    Address,
+    /// Nobody could say whether a receiver is who it says.
+    #[error(
+        "this machine has no certificates to check https receivers with: install the package \
+         ca-certificates, or use `signed_trusting`"
+    )]
+    NoRoots,
+    /// What was given as certificates holds none, or something that is none.
+    #[error("certificates of authorities are to be given in PEM form, at least one")]
+    Roots,
+}
 
 /// The longest `Retry-After` that is believed: a receiver's mistake does not park a message for years.
 const LONGEST: Duration = Duration::from_secs(24 * 60 * 60);
 
 impl HttpSink {
-    /// Sends to this address and signs with this secret.
+    /// Sends to this address and signs with this secret. Receivers with https are checked by the
+    /// certificates of the machine.
     ///
     /// # Errors
-    /// If it is no address of HTTP.
+    /// If it is no address of HTTP, or one of https on a machine without certificates.
     pub fn signed(url: &str, secret: Secret) -> Result<Self, BadEndpoint> {
-        let url: Uri = url.parse().map_err(|_| BadEndpoint)?;
-        let known = matches!(url.scheme_str(), Some("http" | "https"));
-        let authority = url.authority().map_or("@", http::uri::Authority::as_str);
-        if !known || authority.contains('@') {
-            return Err(BadEndpoint);
+        let url = address(url)?;
+        let mut roots = RootCertStore::empty();
+        if url.scheme_str() == Some("https") {
+            // One certificate in a thousand that cannot be read is no reason to believe none.
+            let found = rustls_native_certs::load_native_certs().certs;
+            if roots.add_parsable_certificates(found).0 == 0 {
+                return Err(BadEndpoint::NoRoots);
+            }
         }
+        Self::over(url, secret, roots)
+    }
+
+    /// The same for a receiver whose certificate comes from an authority of your own: it is checked by the
+    /// certificates in `roots`, in PEM form, and by nothing else.
+    ///
+    /// # Errors
+    /// If it is no address of HTTP, or if a certificate cannot be read or there is none.
+    pub fn signed_trusting(url: &str, secret: Secret, roots: &[u8]) -> Result<Self, BadEndpoint> {
+        let url = address(url)?;
+        let mut store = RootCertStore::empty();
+        for certificate in CertificateDer::pem_slice_iter(roots) {
+            let certificate = certificate.map_err(|_| BadEndpoint::Roots)?;
+            store.add(certificate).map_err(|_| BadEndpoint::Roots)?;
+        }
+        if store.is_empty() {
+            return Err(BadEndpoint::Roots);
+        }
+        Self::over(url, secret, store)
+    }
+
+    fn over(url: Uri, secret: Secret, roots: RootCertStore) -> Result<Self, BadEndpoint> {
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let config = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .map_err(|_| BadEndpoint::NoRoots)?
+            .with_root_certificates(roots)
+            .with_no_client_auth();
         let connector = hyper_rustls::HttpsConnectorBuilder::new()
-            .with_provider_and_native_roots(rustls::crypto::aws_lc_rs::default_provider())
-            .map_err(|_| BadEndpoint)?
+            .with_tls_config(config)
             .https_or_http()
             .enable_http1()
             .build();
@@ -104,6 +152,13 @@ impl HttpSink {
     }
 }
 
+fn address(url: &str) -> Result<Uri, BadEndpoint> {
+    let url: Uri = url.parse().map_err(|_| BadEndpoint::Address)?;
+    let known = matches!(url.scheme_str(), Some("http" | "https"));
+    let authority = url.authority().map_or("@", http::uri::Authority::as_str);
+    if !known || authority.contains('@') { Err(BadEndpoint::Address) } else { Ok(url) }
+}
+
 /// What an answer means.
 fn meaning(status: StatusCode, retry_after: Option<&str>) -> Delivery {
     if status.is_success() {
@@ -129,9 +184,46 @@ impl Sink for HttpSink {
                 meaning(answer.status(), after.and_then(|value| value.to_str().ok()))
             }
             // Without the text of the error: it may name the address.
-            Err(error) if error.is_connect() => Delivery::retry("the receiver cannot be reached"),
+            Err(error) if error.is_connect() => {
+                Delivery::retry(refusal(&error).unwrap_or("the receiver cannot be reached"))
+            }
             Err(_) => Delivery::retry("the receiver did not answer"),
         }
+    }
+}
+
+/// Why TLS came to nothing, if it did.
+fn refusal(error: &(dyn Error + 'static)) -> Option<&'static str> {
+    let mut next = Some(error);
+    while let Some(error) = next {
+        if let Some(error) = error.downcast_ref() {
+            return Some(said(error));
+        }
+        next = match error.downcast_ref::<std::io::Error>() {
+            // It would step over what it wraps.
+            Some(error) => error.get_ref().map(|inner| -> &(dyn Error + 'static) { inner }),
+            None => error.source(),
+        };
+    }
+    None
+}
+
+#[expect(clippy::wildcard_enum_match_arm, reason = "there are dozens, and more to come")]
+fn said(error: &rustls::Error) -> &'static str {
+    match error {
+        rustls::Error::InvalidCertificate(why) => match why {
+            CertificateError::UnknownIssuer => {
+                "the receiver's certificate was refused: no authority that is trusted has signed it"
+            }
+            CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
+                "the receiver's certificate was refused: it has expired"
+            }
+            CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
+                "the receiver's certificate was refused: it is for another name"
+            }
+            _ => "the receiver's certificate was refused",
+        },
+        _ => "the receiver does not speak TLS as it should",
     }
 }
 
@@ -166,7 +258,14 @@ mod tests {
     fn an_address_that_is_none_is_refused() {
         let secret = Secret::from_bytes([7; 32]).unwrap();
         for url in ["", "/hooks", "ftp://a/", "http://user:pass@a/", "https://"] {
-            assert_eq!(HttpSink::signed(url, secret.clone()).map(drop), Err(BadEndpoint), "{url}");
+            let refused = HttpSink::signed(url, secret.clone()).map(drop);
+            assert_eq!(refused, Err(BadEndpoint::Address), "{url}");
+        }
+        let bad = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+        for roots in ["", "no certificate", bad] {
+            let url = "https://localhost/";
+            let refused = HttpSink::signed_trusting(url, secret.clone(), roots.as_bytes());
+            assert_eq!(refused.map(drop), Err(BadEndpoint::Roots), "{roots}");
         }
     }
 }

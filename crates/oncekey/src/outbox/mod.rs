@@ -11,9 +11,14 @@ mod dead;
 mod deliver;
 mod encoding;
 mod http;
+mod lane;
 #[cfg(feature = "postgres")]
 mod listen;
 mod message;
+#[cfg(feature = "outbox-nats")]
+mod nats;
+#[cfg(feature = "outbox-rabbitmq")]
+mod rabbitmq;
 #[cfg(feature = "redis")]
 mod redis;
 mod relay;
@@ -26,6 +31,10 @@ mod stage;
 pub use self::dead::{Backlog, DeadLetter, Replayed};
 pub use self::http::{BadEndpoint, HttpSink};
 pub use self::message::{BadMessage, Message, MessageId, Staged};
+#[cfg(feature = "outbox-nats")]
+pub use self::nats::NatsSink;
+#[cfg(feature = "outbox-rabbitmq")]
+pub use self::rabbitmq::{BadBroker, RabbitMqSink};
 #[cfg(feature = "redis")]
 pub use self::redis::RedisStream;
 pub use self::relay::{AfterDead, Relay, Relayed};

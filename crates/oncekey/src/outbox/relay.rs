@@ -1,15 +1,15 @@
 //! Takes staged messages, gives them to sinks, settles them.
 
+use std::collections::HashSet;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use super::claim::{Ask, take};
-use super::deliver::deliver;
-use super::settle::{Ended, Settlement, settle};
+use super::lane::Lane;
+use super::settle::Ended;
 use super::sink::Sink;
 use crate::clock::{SystemUptime, Uptime};
 use crate::entropy::{Entropy, SystemEntropy};
@@ -39,7 +39,9 @@ pub(super) struct Inner {
     longest: Duration,
     pub(super) after_dead: AfterDead,
     pub(super) uptime: Arc<dyn Uptime>,
-    entropy: Arc<dyn Entropy>,
+    pub(super) entropy: Arc<dyn Entropy>,
+    /// Topics without a sink that the log has named.
+    named: Arc<Mutex<HashSet<String>>>,
 }
 
 /// A sink and the topics that go to it.
@@ -75,6 +77,8 @@ pub struct Relayed {
     pub given_back: usize,
     /// Messages that were due and stand behind another one of their key.
     pub put_off: usize,
+    /// Messages that were due and that no route fits.
+    pub unrouted: usize,
     /// Settlements that were refused, because the lease had lapsed and somebody else has the message.
     pub refused: usize,
 }
@@ -87,9 +91,10 @@ impl<S: TxStore> Relay<S> {
             routes: Vec::new(),
             // Enough to keep slow receivers busy, few enough for one process's connections.
             at_once: 64,
-            // Long enough for a batch to slow receivers; a crash costs at most so much delay.
+            // A crash costs at most so much delay.
             lease: Duration::from_secs(60),
-            limit: Duration::from_secs(15),
+            // What an HTTP client of today waits; longer than a receiver that is merely busy needs.
+            limit: Duration::from_secs(30),
             // With the backoff below, the last one is about half a day after the first.
             attempts: 20,
             first: Duration::from_secs(1),
@@ -97,14 +102,15 @@ impl<S: TxStore> Relay<S> {
             after_dead: AfterDead::default(),
             uptime: Arc::new(SystemUptime),
             entropy: Arc::new(SystemEntropy::default()),
+            named: Arc::default(),
         };
         // Batches beyond a few hundred gain little; lanes gain where messages have no order.
         Self { store, inner, batch: 500, lanes: 1, every: Duration::from_millis(200) }
     }
 
     /// Gives messages to a sink: those of a topic, with `orders.*` those of every topic that begins with
-    /// `orders.`, with `*` all. The first route that fits is taken. A message that no route fits fails
-    /// like one that its sink refuses.
+    /// `orders.`, with `*` all. The first route that fits is taken. A message that no route fits waits
+    /// without losing an attempt until a relay comes whose routes fit; the log names its topic once.
     #[must_use]
     pub fn route(mut self, pattern: impl Into<String>, sink: impl Sink) -> Self {
         self.inner.routes.push(Route { pattern: pattern.into(), sink: Arc::new(sink) });
@@ -132,8 +138,12 @@ impl<S: TxStore> Relay<S> {
         self
     }
 
-    /// How long a batch is owned, and how long one delivery may take. A delivery is begun only if it
-    /// must end within the lease, so the limit is held below it.
+    /// How long a message is owned, and how long one delivery may take. A delivery that takes longer is
+    /// ended and counts as failed.
+    ///
+    /// The limit is at most half of the lease, and a delivery is begun only if its end and its settlement
+    /// fall within the lease. Leases are not renewed instead: a sink that hangs would hold its message
+    /// for ever, and whoever renews can stand still just like whoever delivers.
     #[must_use]
     pub fn times(mut self, lease: Duration, limit: Duration) -> Self {
         (self.inner.lease, self.inner.limit) = (lease, limit.min(lease / 2));
@@ -185,14 +195,7 @@ impl<S: TxStore> Relay<S> {
         let (tell, told) = watch::channel(false);
         let mut lanes = JoinSet::new();
         for _ in 0..self.lanes {
-            let lane = Lane {
-                store: self.store.clone(),
-                inner: Arc::new(self.inner.clone()),
-                batch: self.batch,
-                every: self.every,
-                stop: told.clone(),
-            };
-            lanes.spawn(lane.run());
+            lanes.spawn(self.lane(told.clone()).run());
         }
         stop.await;
         let _ = tell.send(true);
@@ -205,94 +208,16 @@ impl<S: TxStore> Relay<S> {
     /// If the database cannot be asked. What was delivered and could not be settled comes again.
     pub async fn run_once(&self) -> Result<Relayed, TxError> {
         let (_tell, stop) = watch::channel(false);
-        let lane = Lane {
-            store: self.store.clone(),
-            inner: Arc::new(self.inner.clone()),
-            batch: self.batch,
-            every: self.every,
-            stop,
-        };
-        lane.once().await
-    }
-}
-
-/// One batch at a time.
-struct Lane<S> {
-    store: S,
-    inner: Arc<Inner>,
-    batch: usize,
-    every: Duration,
-    stop: watch::Receiver<bool>,
-}
-
-/// How long a lane waits before it asks again a database that has failed.
-const TROUBLE: Duration = Duration::from_secs(1);
-/// How often a settlement is tried. After that the lease lapses and the messages come again.
-const TRIES: u32 = 5;
-
-impl<S: TxStore> Lane<S> {
-    async fn run(mut self) {
-        let wake = Arc::clone(&self.store.layout().outbox().wake);
-        while !*self.stop.borrow() {
-            let pause = match self.once().await {
-                // There may be more.
-                Ok(done) if done.taken > 0 => continue,
-                Ok(_) => self.every,
-                Err(error) => {
-                    tracing::warn!(%error, "staged messages could not be relayed");
-                    TROUBLE
-                }
-            };
-            tokio::select! {
-                _ = self.stop.changed() => return,
-                () = wake.notified() => {}
-                () = tokio::time::sleep(pause) => {}
-            }
-        }
+        self.lane(stop).once().await
     }
 
-    async fn once(&self) -> Result<Relayed, TxError> {
-        let asked = self.inner.uptime.elapsed();
-        let mut owner = [0; 16];
-        self.inner.entropy.fill(&mut owner);
-        let (lease, after_dead) = (self.inner.lease, self.inner.after_dead);
-        let batch = take(&self.store, &Ask { owner, batch: self.batch, lease, after_dead }).await?;
-        let mut done =
-            Relayed { taken: batch.messages.len(), put_off: batch.put_off, ..Relayed::default() };
-        if batch.messages.is_empty() {
-            return Ok(done);
-        }
-        let settlements = deliver(&self.inner, batch.messages, asked, self.stop.clone()).await;
-        for settlement in &settlements {
-            done.count(&settlement.ended);
-        }
-        let met = self.settled(&owner, &settlements).await?;
-        done.refused = settlements.len().saturating_sub(met);
-        if done.refused > 0 {
-            let refused = u64::try_from(done.refused).unwrap_or(u64::MAX);
-            metrics::counter!("oncekey_outbox_refused_total").increment(refused);
-        }
-        Ok(done)
-    }
-
-    /// Settles, and again if the database cannot be reached: what has met its row is not met twice, so
-    /// a settlement whose answer was lost counts as refused and is not wrong.
-    async fn settled(&self, owner: &[u8; 16], all: &[Settlement]) -> Result<usize, TxError> {
-        let mut pause = Duration::from_millis(20);
-        for _ in 1..TRIES {
-            match settle(&self.store, owner, all).await {
-                Err(error) => tracing::warn!(%error, "deliveries could not be settled yet"),
-                met => return met,
-            }
-            tokio::time::sleep(pause).await;
-            pause *= 4;
-        }
-        settle(&self.store, owner, all).await
+    fn lane(&self, stop: watch::Receiver<bool>) -> Lane<S> {
+        Lane::new(self.store.clone(), self.inner.clone(), self.batch, self.every, stop)
     }
 }
 
 impl Relayed {
-    fn count(&mut self, ended: &Ended) {
+    pub(super) fn count(&mut self, ended: &Ended) {
         match ended {
             Ended::Sent => self.sent += 1,
             Ended::Later { .. } => self.later += 1,
@@ -305,6 +230,26 @@ impl Relayed {
 impl Inner {
     pub(super) fn route_of(&self, topic: &str) -> Option<&Route> {
         self.routes.iter().find(|route| fits(&route.pattern, topic))
+    }
+
+    /// The longest time between taking a message and beginning to deliver it. A tenth of the lease is left
+    /// for the settlement, so that what ends at its limit still meets its row.
+    pub(super) fn latest_begin(&self) -> Duration {
+        self.lease.saturating_sub(self.limit).saturating_sub(self.lease / 10)
+    }
+
+    /// Says once for each topic that no sink takes it.
+    pub(super) fn name_unrouted(&self, topic: &str) {
+        // Whoever has more topics than this knows by then.
+        const MOST: usize = 100;
+        let mut named = self.named.lock().unwrap_or_else(PoisonError::into_inner);
+        if named.len() < MOST && !named.contains(topic) {
+            named.insert(topic.to_owned());
+            tracing::warn!(
+                topic,
+                "no route of this relay fits a staged message: add one, or run a relay that has it"
+            );
+        }
     }
 
     /// From half of the time to all of it, so that messages that failed together do not come together.
