@@ -155,6 +155,28 @@ pub(crate) struct Point<'p> {
     pub(crate) output: &'p [u8],
 }
 
+impl<'p> Point<'p> {
+    /// What a statement begins with that writes the recovery point under the fence.
+    pub(crate) fn proof(self, held: &'p Held) -> [Value<'p>; 4] {
+        let id = Value::Bytes(held.id.as_bytes());
+        let owner = Value::Bytes(held.owner.as_bytes());
+        [Value::Text(&self.step.name), id, Value::Int(held.fence), owner]
+    }
+
+    /// The columns of the step.
+    pub(crate) fn row(self, held: &Held) -> [Value<'p>; 7] {
+        [
+            Value::Text(&self.step.name),
+            Value::Text(&self.step.item),
+            Value::Int(self.kind.code()),
+            Value::Text(self.shape),
+            Value::Bytes(self.bound),
+            Value::Bytes(self.output),
+            Value::Int(held.fence),
+        ]
+    }
+}
+
 /// What came of the last statement of a phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Advanced {
@@ -179,17 +201,7 @@ pub(crate) async fn advance<S: TxStore>(
         return Ok(Advanced::Smuggled);
     }
     let id = Value::Bytes(held.id.as_bytes());
-    let fence = Value::Int(held.fence);
-    let proof = [Value::Text(&point.step.name), id, fence, Value::Bytes(held.owner.as_bytes())];
-    let row = [
-        Value::Text(&point.step.name),
-        Value::Text(&point.step.item),
-        Value::Int(point.kind.code()),
-        Value::Text(point.shape),
-        Value::Bytes(point.bound),
-        Value::Bytes(point.output),
-        fence,
-    ];
+    let (proof, row) = (point.proof(held), point.row(held));
     if store.layout().dialect() == Dialect::Postgres {
         let values = [&proof[..], &row[..]].concat();
         let met = S::execute(conn, &sql.advance_and_put, &values).await?;

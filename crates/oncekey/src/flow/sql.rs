@@ -25,6 +25,8 @@ pub(crate) struct Statements {
     pub(crate) intend: Arc<str>,
     pub(crate) intend_again: Arc<str>,
     pub(crate) settle_effect: Arc<str>,
+    /// Only where one statement can do it all.
+    pub(crate) outcome: Option<Arc<str>>,
     pub(crate) wait: Arc<str>,
     pub(crate) park: Arc<str>,
     pub(crate) event: Arc<str>,
@@ -78,6 +80,16 @@ const ADVANCE_AND_PUT: &str = "WITH held AS (UPDATE {flows} SET point = ? \
      AND current_setting('oncekey.phase', true) = 'on' RETURNING flow_id) \
      INSERT INTO {steps} (flow_id, name, item, kind, shape, bound, output, fence, at) \
      SELECT flow_id, ?, ?, ?, ?, ?, ?, ?, {now} FROM held";
+
+/// The outcome of a call: the fence, the recovery point, the intent and the step in one statement, which
+/// is a transaction of its own.
+const OUTCOME: &str = "WITH held AS (UPDATE {flows} SET point = ? \
+     WHERE flow_id = ? AND fence = ? AND owner = ? AND state = 1 RETURNING flow_id), \
+     put AS (INSERT INTO {steps} (flow_id, name, item, kind, shape, bound, output, fence, at) \
+     SELECT flow_id, ?, ?, ?, ?, ?, ?, ?, {now} FROM held RETURNING flow_id, name, item), \
+     settled AS (UPDATE {effects} AS e SET state = 2, last_at = {now} FROM put \
+     WHERE e.flow_id = put.flow_id AND e.name = put.name AND e.item = put.item AND e.state = 1) \
+     SELECT count(*) FROM put";
 
 const INTEND: &str = "INSERT INTO {effects} (flow_id, name, item, seq, safety, span, state, calls, \
      first_at, last_at, bound, foreign_key, undo_name, undo_data, undo_calls, undo_first_at, \
@@ -135,6 +147,7 @@ impl Statements {
                  WHERE flow_id = ? AND name = ? AND item = ? AND state IN (1, 5)"),
             settle_effect: of("UPDATE {effects} SET state = ?, last_at = {now} \
                  WHERE flow_id = ? AND name = ? AND item = ? AND state = 1"),
+            outcome: (dialect == Dialect::Postgres).then(|| of(OUTCOME)),
             // Whoever ends an attempt takes its name from the flow: a renewal that was under way and
             // comes late revives nothing.
             wait: of("UPDATE {flows} SET state = CASE WHEN state = 1 THEN 2 ELSE state END, \
