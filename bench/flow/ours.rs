@@ -57,9 +57,10 @@ pub(crate) async fn request(
 ) -> std::result::Result<(), String> {
     let key = Key::new(key.as_bytes()).map_err(|error| error.to_string())?;
     let key = FlowKey::new(Scope::shared(), key);
-    match flows.run("rides", &key, &2_000_i64).await.map_err(|error| error.to_string())? {
-        Outcome::Replied { .. } => Ok(()),
-        other => Err(format!("a request came to {other:?}")),
+    let outcome = flows.run("rides", &key, &2_000_i64).await.map_err(|error| error.to_string())?;
+    match matches!(outcome, Outcome::Replied { .. }) {
+        true => Ok(()),
+        false => Err(format!("a request came to {outcome:?}")),
     }
 }
 

@@ -16,6 +16,7 @@ const LOCK_FILE: &str = include_str!("../../Cargo.lock");
 /// # Errors
 /// If it cannot be compiled, for example without a network: then there are no figures of the peer, and
 /// the report says why.
+#[allow(clippy::print_stderr, reason = "a build of minutes says that it is one")]
 pub fn build(name: &str, files: &[(&str, &str)]) -> Result<PathBuf> {
     let folder = cache()?.join(name);
     fs::create_dir_all(folder.join("src"))?;
@@ -27,7 +28,6 @@ pub fn build(name: &str, files: &[(&str, &str)]) -> Result<PathBuf> {
         fs::write(folder.join("Cargo.lock"), LOCK_FILE)?;
     }
     let target = folder.join("target");
-    // To the standard error: the standard output belongs to the report.
     eprintln!("compiling the peer in {}", folder.display());
     let mut build = cargo();
     // Peers may ask for a newer compiler than they need.
