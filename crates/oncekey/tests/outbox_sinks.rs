@@ -12,7 +12,7 @@ use axum::http::{HeaderMap, StatusCode};
 use bytes::Bytes;
 use oncekey::core::{Key, Scope};
 use oncekey::flow::sqlx::SqlxSqlite;
-use oncekey::flow::{Definition, Flow, FlowKey, Flows, Halt, Reply};
+use oncekey::flow::{Definition, Flow, FlowKey, Flows, Halt, Options, Reply};
 use oncekey::outbox::{HttpSink, Outbox, Relay, Secret, Staged};
 
 use self::outbox_common::{Heard, Place, made, postgres, sqlite, stage};
@@ -301,7 +301,10 @@ async fn a_flow_stages_what_it_commits_and_wakes_the_relay() {
             .await
         }
     });
-    let flows = Flows::builder(store.clone(), "test").flow(flow).build().unwrap();
+    // The second request goes on at once.
+    let options = Options { pause: Duration::ZERO, ..Options::default() };
+    let flows = Flows::builder(store.clone(), "test").flow(flow).options(options);
+    let flows = flows.build().unwrap();
     let key = FlowKey::new(Scope::new("shared").unwrap(), Key::new(b"key-1").unwrap());
     for _ in 0..2 {
         flows.run("rides.create", &key, &7_i64).await.unwrap();
