@@ -161,8 +161,13 @@ async fn a_client_that_hammers_waits_like_everybody() {
     assert_eq!(provider.calls(), 1);
 }
 
-/// A charge that a stop takes back with this compensation.
-fn charged_and_stopped(compensation: Compensation, rig: &Rig, options: Options) -> Flows<Store> {
+/// A charge that a stop takes back with this compensation, if that is called `refund`.
+fn charged_and_stopped(
+    compensation: Compensation,
+    rig: &Rig,
+    options: Options,
+    name: &str,
+) -> Flows<Store> {
     let body = |flow: Flow<Store>, _: i64| async move {
         let _: String = flow
             .effect("charge", Safety::Keyed { window: Duration::from_secs(86_400) })
@@ -175,7 +180,7 @@ fn charged_and_stopped(compensation: Compensation, rig: &Rig, options: Options) 
     };
     Flows::builder(rig.store.clone(), "test")
         .flow(Definition::new("buys", body))
-        .compensation("refund", compensation)
+        .compensation(name, compensation)
         .options(options)
         .build()
         .unwrap()
@@ -192,7 +197,7 @@ async fn a_compensation_that_never_returns_is_counted() {
         async { panic!("a compensation panics, as the test wants") }
     });
     let options = Options { pause: Duration::ZERO, most_undo_attempts: 3, ..Options::default() };
-    let flows = charged_and_stopped(undo, &rig, options);
+    let flows = charged_and_stopped(undo, &rig, options, "refund");
     let mut last = None;
     for _ in 0..6 {
         last = Some(flows.run("buys", &key("a"), &1_i64).await.unwrap());
@@ -223,7 +228,7 @@ async fn a_compensation_is_not_repeated_past_its_window() {
         });
         let options = Options { pause: Duration::ZERO, ..Options::default() };
         let hour = Duration::from_secs(3_600);
-        let flows = charged_and_stopped(undo.keyed(hour), &rig, options);
+        let flows = charged_and_stopped(undo.keyed(hour), &rig, options, "refund");
         flows.run("buys", &key("a"), &1_i64).await.unwrap();
         let sql = format!(
             "UPDATE oncekey_effects SET undo_first_at = undo_first_at - {age} WHERE undo_calls > 0"
@@ -231,11 +236,80 @@ async fn a_compensation_is_not_repeated_past_its_window() {
         sqlx::query(sqlx::AssertSqlSafe(sql)).execute(rig.store.pool()).await.unwrap();
         let outcome = flows.run("buys", &key("a"), &1_i64).await.unwrap();
         assert_eq!(calls.load(Ordering::SeqCst), expected, "{outcome:?}");
-        match expected {
-            1 => assert!(matches!(outcome, Outcome::Parked { .. }), "{outcome:?}"),
-            _ => assert!(matches!(outcome, Outcome::Replied { .. }), "{outcome:?}"),
+        if expected == 2 {
+            assert!(matches!(outcome, Outcome::Replied { .. }), "{outcome:?}");
+            continue;
         }
+        assert!(matches!(outcome, Outcome::Parked { .. }), "{outcome:?}");
+        // Trying again does not make the other side remember. Only a person who has looked helps.
+        assert_eq!(flows.retry(&id_of("a"), "again").await.unwrap(), Resolved::Yes);
+        let outcome = flows.run("buys", &key("a"), &1_i64).await.unwrap();
+        assert!(matches!(outcome, Outcome::Parked { .. }), "{outcome:?}");
+        assert_eq!(calls.load(Ordering::SeqCst), 1, "the refund is not made twice");
+        let undone = flows.was_undone(&id_of("a"), "charge", "seen in their books").await;
+        assert_eq!(undone.unwrap(), Resolved::Yes);
+        let outcome = flows.run("buys", &key("a"), &1_i64).await.unwrap();
+        assert!(matches!(outcome, Outcome::Replied { .. }), "{outcome:?}");
     }
+}
+
+/// What a compensation that nobody knows has waited for is not taken from its time: nothing was sent.
+#[tokio::test]
+async fn the_time_of_a_compensation_begins_with_its_first_call() {
+    let rig = Rig::new().await;
+    let options = Options { pause: Duration::ZERO, ..Options::default() };
+    let undo = || Compensation::new(|_: i64, _: Did<String>, _| async { Ok(()) });
+    let unknown = charged_and_stopped(undo(), &rig, options.clone(), "another");
+    let outcome = unknown.run("buys", &key("a"), &1_i64).await.unwrap();
+    assert!(matches!(outcome, Outcome::Later { .. }), "{outcome:?}");
+    let begun = "SELECT max(undo_first_at) FROM oncekey_effects WHERE undo_calls = 1";
+    let begun: i64 = sqlx::query_scalar(begun).fetch_one(rig.store.pool()).await.unwrap();
+    assert_eq!(begun, 0, "counted, and not begun");
+    let known = charged_and_stopped(undo(), &rig, options, "refund");
+    let outcome = known.run("buys", &key("a"), &1_i64).await.unwrap();
+    assert!(matches!(outcome, Outcome::Replied { .. }), "{outcome:?}");
+}
+
+/// Whoever drops a completer leaves what it drives to itself: it is driven to its end, lease and all.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_completer_that_is_dropped_abandons_nobody() {
+    let rig = Rig::new().await;
+    let (begun, go_on) =
+        (Arc::new(tokio::sync::Notify::new()), Arc::new(tokio::sync::Notify::new()));
+    let (tell, wait) = (Arc::clone(&begun), Arc::clone(&go_on));
+    let body = move |flow: Flow<Store>, _: i64| {
+        let (tell, wait) = (Arc::clone(&tell), Arc::clone(&wait));
+        async move {
+            if flow.attempt() == 1 {
+                return Err(oncekey::flow::Halt::retry("for the completer"));
+            }
+            tell.notify_one();
+            wait.notified().await;
+            flow.finish(async |_| Ok(Reply::empty(200))).await
+        }
+    };
+    let options = Options { pause: Duration::ZERO, lease: MOMENT * 3, ..Options::default() };
+    let flows = flows(&rig, options, Definition::new("slow", body));
+    flows.run("slow", &key("a"), &1_i64).await.unwrap();
+    let completer = Completer::new(flows.clone());
+    tokio::select! {
+        _ = completer.run_once() => panic!("it waits for the test"),
+        () = begun.notified() => {}
+    }
+    // Longer than the lease: somebody renews it.
+    tokio::time::sleep(MOMENT * 5).await;
+    go_on.notify_one();
+    let ended = async {
+        loop {
+            match flows.run("slow", &key("a"), &1_i64).await.unwrap() {
+                Outcome::Replied { .. } => break,
+                _ => tokio::time::sleep(Duration::from_millis(20)).await,
+            }
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), ended).await.expect("it is driven to its end");
+    let history = flows.history(&id_of("a")).await.unwrap().unwrap();
+    assert_eq!(history.attempts, 2, "nobody had to take it over");
 }
 
 /// Attempts of the way there do not end the way back.
@@ -249,7 +323,7 @@ async fn the_way_back_has_a_count_of_its_own() {
         async move { fails.map_or(Ok(()), |_| Err(Failed::NotDone("busy".to_owned()))) }
     });
     let options = Options { pause: Duration::ZERO, most_attempts: 2, ..Options::default() };
-    let flows = charged_and_stopped(undo, &rig, options);
+    let flows = charged_and_stopped(undo, &rig, options, "refund");
     let mut last = None;
     for _ in 0..7 {
         last = Some(flows.run("buys", &key("a"), &1_i64).await.unwrap());

@@ -164,6 +164,9 @@ pub(crate) enum Patience {
     Due,
 }
 
+/// The lease of a flow whose attempt was ended, and not lost.
+const PAUSES: i64 = 0;
+
 fn decide(stored: &Stored, start: &Start, patience: Patience) -> Decision {
     if stored.fingerprint != start.fingerprint || stored.name != start.name {
         return Decision::Mismatch;
@@ -175,9 +178,7 @@ fn decide(stored: &Stored, start: &Start, patience: Patience) -> Decision {
         _ if stored.lease > stored.now => Decision::Busy(stored.lease - stored.now),
         // A failed attempt is followed by its pause, whoever asks: a client that hammers would
         // otherwise use up all attempts in a moment.
-        _ if (patience == Patience::Due || stored.state != state::RUNNING)
-            && stored.due > stored.now =>
-        {
+        _ if (patience == Patience::Due || stored.lease == PAUSES) && stored.due > stored.now => {
             Decision::Busy(stored.due - stored.now)
         }
         _ if !(start.accepts.0..=start.accepts.1).contains(&stored.version) => Decision::Skew,

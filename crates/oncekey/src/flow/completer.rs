@@ -105,10 +105,10 @@ impl<S: TxStore> Completer<S> {
                 }
             }
             // There may be more than there were places for.
-            let more = found > 0 && found >= free;
+            let more = found >= free;
             tokio::select! {
                 () = &mut stop => break,
-                Some(_) = driven.join_next(), if more => {}
+                () = one_ends(&mut driven), if more => {}
                 () = tokio::time::sleep(self.every) => {}
             }
             while driven.try_join_next().is_some() {}
@@ -156,7 +156,8 @@ impl<S: TxStore> Completer<S> {
                 }
             };
             let flows = self.flows.clone();
-            driven.spawn(async move {
+            // A task that nobody aborts: whoever drops a look leaves what it has begun to itself.
+            let driving = tokio::spawn(async move {
                 let ended = flows.drive(&definition, start, Patience::Due).await;
                 if let Err(FlowError::Store(error)) = &ended {
                     tracing::warn!(%error, "an abandoned flow could not be taken over");
@@ -166,6 +167,7 @@ impl<S: TxStore> Completer<S> {
                 }
                 ended
             });
+            driven.spawn(async move { driving.await.unwrap_or(Err(FlowError::Stopping)) });
         }
         Ok(found)
     }
@@ -202,6 +204,17 @@ impl<S: TxStore> Completer<S> {
         // What the client sent is what is stored: there is nobody here who could differ.
         Ok((definition, Start { fingerprint: row.array(4)?, ..start }))
     }
+}
+
+/// Waits until a flow has been driven. One that could not be asked about is no reason to look again at
+/// once: the database may be refusing everything.
+async fn one_ends(driven: &mut JoinSet<Result<Outcome, FlowError>>) {
+    while let Some(ended) = driven.join_next().await {
+        if matches!(ended, Ok(Ok(_))) {
+            return;
+        }
+    }
+    std::future::pending().await
 }
 
 /// Parks a flow that cannot be read, so that it does not come up at every look.

@@ -23,6 +23,9 @@ const QUICK: u32 = 5;
 /// What soon means.
 const SOON: Duration = Duration::from_millis(250);
 
+/// How late a lapsed lease may be noticed after the machine has slept.
+const LONGEST_NAP: Duration = Duration::from_secs(1);
+
 impl<S: TxStore> Flows<S> {
     /// Runs a flow, or goes on with it, or says what it said.
     ///
@@ -208,7 +211,8 @@ impl<S: TxStore> Flows<S> {
                 task.abort();
                 Err(Halt::Fenced)
             }
-            () = tokio::time::sleep(self.0.options.longest_attempt) => {
+            // On the way back each call has its limit, and there are only so many.
+            () = tokio::time::sleep(self.0.options.longest_attempt), if held.way == Way::Forward => {
                 task.abort();
                 // Until it has really stopped: the flow is given to others next.
                 let _ = task.await;
@@ -245,15 +249,22 @@ impl<S: TxStore> Flows<S> {
     /// Renews the lease until it is lost, or may be: whoever cannot renew stops at the local deadline,
     /// which is never later than the moment from which others may take the flow over.
     async fn keep(&self, held: &Held, grip: &Grip) {
+        // A third: two renewals may fail before the lease lapses.
+        let every = held.lease / 3;
+        let mut next = grip.now() + every;
         loop {
-            // A third: two renewals may fail before the lease lapses.
-            tokio::time::sleep((held.lease / 3).min(grip.left())).await;
+            // In short steps: a timer does not count the time in which the machine sleeps.
+            tokio::time::sleep(every.min(grip.left()).min(LONGEST_NAP)).await;
             let left = grip.left();
             if left.is_zero() {
                 tracing::warn!(flow = %held.id, "the lease of a flow lapsed: its attempt is stopped");
                 return grip.lose();
             }
             let asked = self.0.uptime.elapsed();
+            if asked < next {
+                continue;
+            }
+            next = asked + every;
             match tokio::time::timeout(left, renew(&self.0.store, held)).await {
                 Ok(Ok(Kept::Yes)) => grip.renewed(asked),
                 Ok(Ok(Kept::Fenced)) => {

@@ -27,7 +27,9 @@ impl<S: TxStore> Flows<S> {
         for row in old {
             let id = Value::Bytes(row.bytes(0)?);
             let mut tx = store.begin().await?;
-            if S::execute(S::conn(&mut tx), &sql.remove, &[id]).await? == 0 {
+            // Somebody else may have removed it, and a client begun it anew.
+            let old = [id, Value::Int(micros(age))];
+            if S::execute(S::conn(&mut tx), &sql.remove, &old).await? == 0 {
                 S::rollback(tx).await?;
                 continue;
             }

@@ -156,6 +156,39 @@ impl<S: TxStore> Flows<S> {
         .await
     }
 
+    /// Says that an effect was taken back by hand, and lets a flow go on that is on the way back.
+    ///
+    /// A compensation whose time with the other side is over is not called again, however often the
+    /// flow is retried: a person looks there, and says so here.
+    ///
+    /// # Errors
+    /// If the database cannot be asked.
+    pub async fn was_undone(
+        &self,
+        id: &KeyId,
+        step: impl Into<Step>,
+        note: &str,
+    ) -> Result<Resolved, TxError> {
+        let step = step.into();
+        let note = format!("{}: {note}", step.label());
+        self.resolved(id, "undone by hand", &note, async |flows, tx| {
+            if !flows.is_undoing(tx, id).await? {
+                return Ok(0);
+            }
+            let sql = flows.0.store.layout().statement(
+                "UPDATE {effects} SET state = 3, last_at = {now}, reason = '' WHERE flow_id = ? \
+                 AND name = ? AND item = ? AND undo_name <> '' AND state IN (1, 2, 4)",
+            );
+            let values =
+                [Value::Bytes(id.as_bytes()), Value::Text(&step.name), Value::Text(&step.item)];
+            if S::execute(S::conn(tx), &sql, &values).await? == 0 {
+                return Ok(0);
+            }
+            flows.set_state(tx, id, state::UNDOING, "").await
+        })
+        .await
+    }
+
     /// Writes the outcome of a step for a flow that nobody drives, and lets it go on.
     pub(crate) async fn adopt(
         &self,
@@ -254,8 +287,7 @@ impl<S: TxStore> Flows<S> {
 
     async fn revive_undo(&self, tx: &mut S::Tx, id: &KeyId) -> Result<(), TxError> {
         let sql = self.0.store.layout().statement(
-            "UPDATE {effects} SET state = 1, undo_calls = 0, undo_first_at = 0 \
-             WHERE flow_id = ? AND state = 4",
+            "UPDATE {effects} SET state = 1, undo_calls = 0 WHERE flow_id = ? AND state = 4",
         );
         S::execute(S::conn(tx), &sql, &[Value::Bytes(id.as_bytes())]).await?;
         Ok(())

@@ -19,7 +19,7 @@ use super::intent::{Intent, intents, is_known_for, state as intent};
 use super::point::{Step, steps};
 use super::reply::Reply;
 use super::run::Run;
-use super::store::{TxError, TxStore, Value};
+use super::store::{TxError, TxStore, TxTrouble, Value};
 
 /// What is known of an effect that is to be taken back.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -92,6 +92,13 @@ enum Undecided {
     Person(String),
 }
 
+/// Whether the other side is about to hear of a compensation: from then on its time counts.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Calls {
+    Now,
+    Not,
+}
+
 /// What a stop comes to.
 pub(crate) enum Stopped {
     /// The reply is stored, and nothing is to be taken back.
@@ -142,9 +149,17 @@ impl<S: TxStore> Run<S> {
             Value::Bytes(self.held.owner.as_bytes()),
         ];
         let sql = self.store.layout().sql();
-        match self.store.execute_once(&sql.turn_back, &values).await? {
-            0 => Err(Halt::Fenced),
-            _ => {
+        let turned = match self.store.execute_once(&sql.turn_back, &values).await {
+            Ok(rows) => rows > 0,
+            Err(error) if error.kind() != TxTrouble::Unavailable => return Err(error.into()),
+            // Its answer was lost: what stands tells.
+            Err(_) => super::claim::look(&self.store, &self.held.id).await?.is_some_and(|stored| {
+                stored.fence == self.held.fence && stored.state == state::UNDOING
+            }),
+        };
+        match turned {
+            false => Err(Halt::Fenced),
+            true => {
                 self.grip.turn();
                 Ok(Stopped::Back)
             }
@@ -206,8 +221,8 @@ impl<S: TxStore> Run<S> {
             true => Ok(Err(Undecided::Person(why))),
             false => Ok(Err(Undecided::Again(why))),
         };
-        self.undo_begins(step).await?;
         let Some(compensation) = compensations.0.get(&found.undo_name) else {
+            self.undo_begins(step, Calls::Not).await?;
             return failed(format!("no compensation is called {}", found.undo_name));
         };
         let age = self.age(found) - (found.undo_first_at - found.first_at);
@@ -221,17 +236,30 @@ impl<S: TxStore> Run<S> {
         }
         let key = self.foreign_key(Way::Back, step);
         match (compensation.undo)(&found.undo_data, output, key) {
-            Err(drift) => failed(drift.to_string()),
-            Ok(undone) => match limited(self.longest_call, undone).await {
-                Ok(()) => Ok(Ok(())),
-                Err(error) => failed(error.why()),
-            },
+            Err(drift) => {
+                self.undo_begins(step, Calls::Not).await?;
+                failed(drift.to_string())
+            }
+            Ok(undone) => {
+                self.undo_begins(step, Calls::Now).await?;
+                // Writing that down may have taken its time.
+                self.may_act()?;
+                match limited(self.longest_call, undone).await {
+                    Ok(()) => Ok(Ok(())),
+                    Err(error) => failed(error.why()),
+                }
+            }
         }
     }
 
-    async fn undo_begins(&self, step: &Step) -> Result<(), Halt> {
+    async fn undo_begins(&self, step: &Step, calls: Calls) -> Result<(), Halt> {
         let id = Value::Bytes(self.held.id.as_bytes());
-        let values = [id, Value::Text(&step.name), Value::Text(&step.item)];
+        let values = [
+            Value::Int(i64::from(calls == Calls::Now)),
+            id,
+            Value::Text(&step.name),
+            Value::Text(&step.item),
+        ];
         self.write_back(&self.store.layout().sql().undo_begins, &values).await
     }
 

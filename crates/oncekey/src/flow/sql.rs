@@ -165,7 +165,7 @@ impl Statements {
             // Not bound to a fence of its own: the caller holds the flow's row in the same
             // transaction.
             undo_begins: of("UPDATE {effects} SET undo_calls = undo_calls + 1, last_at = {now}, \
-                 undo_first_at = CASE WHEN undo_first_at = 0 THEN {now} ELSE undo_first_at END \
+                 undo_first_at = CASE WHEN undo_first_at = 0 THEN {now} * ? ELSE undo_first_at END \
                  WHERE flow_id = ? AND name = ? AND item = ?"),
             undo_ended: of("UPDATE {effects} SET state = ?, last_at = {now}, reason = ? \
                  WHERE flow_id = ? AND name = ? AND item = ?"),
@@ -204,7 +204,8 @@ impl Statements {
                  WHERE flow_id = ? AND state IN (1, 2, 5) AND lease <= {now}"),
             old: of("SELECT flow_id FROM {flows} WHERE state IN (3, 6) \
                  AND due <= (SELECT {now}) - ? ORDER BY due LIMIT ?"),
-            remove: of("DELETE FROM {flows} WHERE flow_id = ? AND state IN (3, 6)"),
+            remove: of("DELETE FROM {flows} WHERE flow_id = ? AND state IN (3, 6) \
+                 AND due <= (SELECT {now}) - ?"),
             by_foreign_key: of("SELECT e.flow_id, e.name, e.item, e.state, f.state, f.lease, \
                  {now} AS now FROM {effects} AS e JOIN {flows} AS f ON f.flow_id = e.flow_id \
                  WHERE e.foreign_key = ?"),

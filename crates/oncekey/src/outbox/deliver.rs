@@ -189,7 +189,9 @@ impl Work {
         if attempt >= self.relay.attempts {
             return self.dead(&route, why);
         }
-        let after = after.unwrap_or_else(|| self.relay.backoff(attempt));
+        // Never sooner than the backoff: a receiver that says "at once" all the time would otherwise
+        // use up all attempts in seconds.
+        let after = after.unwrap_or_default().max(self.relay.backoff(attempt));
         Ended::Later { after, why }
     }
 

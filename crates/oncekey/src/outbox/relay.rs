@@ -124,14 +124,14 @@ impl<S: TxStore> Relay<S> {
         self
     }
 
-    /// How many messages of a batch are delivered at the same time. Those of one order key never are.
+    /// How many messages each lane delivers at the same time. Those of one order key never are.
     #[must_use]
     pub fn at_once(mut self, messages: usize) -> Self {
         self.inner.at_once = messages.max(1);
         self
     }
 
-    /// How many batches are under way at the same time.
+    /// How many look for messages at the same time, each with its own deliveries.
     #[must_use]
     pub fn lanes(mut self, lanes: usize) -> Self {
         self.lanes = lanes.max(1);

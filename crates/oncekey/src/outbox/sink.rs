@@ -28,7 +28,7 @@ pub enum Delivery {
     Sent,
     /// It may have arrived or not: once more, later.
     Retry {
-        /// When; `None` leaves it to the backoff of the relay.
+        /// Not before this has passed, and not before the backoff of the relay has.
         after: Option<Duration>,
         /// Why, for people. No personal data: it is stored and shown.
         why: String,

@@ -5,13 +5,13 @@
 //! statement has been sent there, and sends the other half to another server. Nothing is lost by
 //! waiting: what is asked often goes in batches.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::mem;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use oncekey_core::{ErrorKind, StoreError};
-use tokio::sync::{Mutex, MutexGuard};
-use tokio::time::{Instant, timeout};
+use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::time::{Instant, timeout_at};
 use tokio_postgres::Row;
 
 use super::connect::{Dialler, Line, Values};
@@ -23,8 +23,9 @@ use super::sql::Statement;
 #[derive(Debug)]
 pub(super) struct Pool {
     dialler: Arc<Dialler>,
-    places: Vec<Mutex<Place>>,
-    next: AtomicUsize,
+    /// One turn for each place: whoever has a turn finds a place.
+    turns: Semaphore,
+    free: Mutex<Vec<Place>>,
     call_timeout: Duration,
 }
 
@@ -70,13 +71,28 @@ impl Doubt {
     }
 }
 
+/// A place that nobody else uses meanwhile. It goes back when it is dropped.
+#[derive(Debug)]
+struct Turn<'p> {
+    pool: &'p Pool,
+    place: Place,
+    _permit: SemaphorePermit<'p>,
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.pool.free().push(mem::take(&mut self.place));
+    }
+}
+
 impl Pool {
     pub(super) fn new(dialler: Arc<Dialler>, size: usize, call_timeout: Duration) -> Self {
-        let places = (0..size.max(1)).map(|_| Mutex::default()).collect();
-        Self { dialler, places, next: AtomicUsize::new(0), call_timeout }
+        let size = size.max(1);
+        let free = Mutex::new((0..size).map(|_| Place::default()).collect());
+        Self { dialler, turns: Semaphore::new(size), free, call_timeout }
     }
 
-    /// Runs a statement within the time that a call may take.
+    /// Runs a statement within the time that a call may take, and that of a connection if it needs one.
     ///
     /// Dropped while the statement is under way, it closes the connection: nobody else sends
     /// anything after a statement whose answer has not come.
@@ -86,13 +102,14 @@ impl Pool {
         statement: &Statement,
         values: &Values<'_>,
     ) -> Result<Vec<Row>, StoreError> {
+        let deadline = Instant::now() + self.call_timeout;
+        let mut turn = self.turn(deadline).await?;
         let mut tries = 0;
         // Whether a try may have taken effect of which nobody heard.
         let mut doubt = Doubt::None;
         loop {
             tries += 1;
-            let mut place = self.place().await.map_err(|error| doubt.told(error))?;
-            let line = self.line(&mut place).await.map_err(|error| doubt.told(error))?;
+            let line = self.line(&mut turn.place).await.map_err(|error| doubt.told(error))?;
             if effect == Effect::Grants {
                 match self.dialler.guard.grants(&line.life) {
                     Grants::Allowed => {}
@@ -100,7 +117,7 @@ impl Pool {
                     Grants::Outdated | Grants::Stopped => return Err(doubt.told(moved())),
                 }
             }
-            let ended = timeout(self.call_timeout, line.query(statement, values)).await;
+            let ended = timeout_at(deadline, line.query(statement, values)).await;
             let Ok(ended) = ended else {
                 return Err(match effect {
                     Effect::Harmless => too_slow(ErrorKind::Unavailable),
@@ -111,7 +128,7 @@ impl Pool {
             };
             let error = match ended {
                 Ok(rows) => {
-                    place.line = Some(line);
+                    turn.place.line = Some(line);
                     return Ok(rows);
                 }
                 Err(error) => error,
@@ -119,7 +136,7 @@ impl Pool {
             self.dialler.learn_from(&error);
             match (aftermath(&error), effect) {
                 (Aftermath::Refused, _) => {
-                    place.line = Some(line);
+                    turn.place.line = Some(line);
                     return Err(doubt.told(from_postgres(error)));
                 }
                 (Aftermath::Unknown, Effect::Writes | Effect::Grants) => {
@@ -135,14 +152,19 @@ impl Pool {
         }
     }
 
-    /// A place that nobody else uses meanwhile; nothing was sent if there was none in time.
-    async fn place(&self) -> Result<MutexGuard<'_, Place>, StoreError> {
-        if let Some(free) = self.places.iter().find_map(|place| place.try_lock().ok()) {
-            return Ok(free);
-        }
-        let number = self.next.fetch_add(1, Ordering::Relaxed) % self.places.len();
-        let turn = timeout(self.call_timeout, self.places[number].lock()).await;
-        turn.map_err(|_| too_slow(ErrorKind::Unavailable))
+    /// Waits for a place; nothing was sent if there was none in time.
+    async fn turn(&self, deadline: Instant) -> Result<Turn<'_>, StoreError> {
+        let permit = match timeout_at(deadline, self.turns.acquire()).await {
+            Ok(Ok(permit)) => permit,
+            Ok(Err(_)) | Err(_) => return Err(too_slow(ErrorKind::Unavailable)),
+        };
+        let place = self.free().pop().unwrap_or_default();
+        Ok(Turn { pool: self, place, _permit: permit })
+    }
+
+    /// The last one that was put back is the first to be used: it is the one that is likely open.
+    fn free(&self) -> MutexGuard<'_, Vec<Place>> {
+        self.free.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes the connection of a place, one that is open, as far as anybody knows. Whoever got an
