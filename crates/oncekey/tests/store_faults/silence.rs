@@ -48,6 +48,31 @@ async fn silence(kind: Kind, verb: Verb, way: Way) {
     place.clean().await;
 }
 
+/// A statement is sent when the one before it on its connection was answered, and not earlier: pgbouncer
+/// in transaction mode mixes up what is sent ahead.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs PostgreSQL: run cargo xtask test"]
+async fn postgres_connections_carry_one_statement_at_a_time() {
+    /// What ends a statement on the wire.
+    const SYNC: [u8; 5] = [b'S', 0, 0, 0, 4];
+    let place = Place::on_shared(Kind::Postgres).await;
+    let proxy = Proxy::start(place.port()).await;
+    let store = place.open(proxy.port(), MANNER).await.expect("the store opens");
+    // Its only connection for reads is open from here on, and its statement prepared.
+    store.get(&key_id(0)).await.expect("it can be read");
+    proxy.listen();
+    proxy.set(Fault::Lose(Way::Down));
+    let ids: Vec<_> = (0..8).map(key_id).collect();
+    let reads = join_all(ids.iter().map(|id| store.get(id)));
+    let answered = tokio::time::timeout(PATIENCE / 2, reads).await;
+    assert!(answered.is_err(), "nobody can have answered");
+    let sent = proxy.heard().up;
+    let statements = sent.windows(SYNC.len()).filter(|bytes| *bytes == SYNC).count();
+    assert_eq!(statements, 1, "the others wait");
+    drop(store);
+    place.clean().await;
+}
+
 /// Answers come after everybody has given up. The next question must not take them for its own.
 async fn lateness(kind: Kind) {
     let place = Place::on_shared(kind).await;
