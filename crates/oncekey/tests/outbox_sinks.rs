@@ -67,15 +67,24 @@ async fn a_webhook_is_signed_and_keeps_its_id_over_attempts() {
     let url = receiver.start().await;
     let sink = HttpSink::signed(&url, Secret::parse(SECRET).unwrap()).unwrap();
     let sink = sink.also_signed(Secret::parse(NEXT).unwrap());
-    let relay = Relay::new(store.clone()).route("*", sink);
+    let pause = Duration::from_millis(400);
+    let relay = Relay::new(store.clone()).route("*", sink).backoff(pause, pause);
     let staged = Staged::new("order.paid", &serde_json::json!({"order": 7})).unwrap();
     // What is staged cannot pretend to be ours.
     let staged = staged.header("x-tenant", "acme").header("webhook-id", "msg_forged");
     let id = stage(&store, staged).await.to_string();
     let first = relay.run_once().await.unwrap();
     assert_eq!((first.later, first.sent), (1, 0));
-    let second = relay.run_once().await.unwrap();
+    let failed = tokio::time::Instant::now();
+    let second = loop {
+        match relay.run_once().await.unwrap() {
+            looked if looked.taken == 0 => tokio::time::sleep(Duration::from_millis(5)).await,
+            second => break second,
+        }
+    };
     assert_eq!((second.later, second.sent), (0, 1));
+    // The receiver said "at once", and the pause holds all the same: at least half of it.
+    assert!(failed.elapsed() >= pause / 3, "{:?}", failed.elapsed());
     let came = receiver.came.lock().unwrap();
     assert_eq!(came.len(), 2);
     for (attempt, (headers, body)) in came.iter().enumerate() {

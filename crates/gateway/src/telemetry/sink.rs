@@ -184,6 +184,11 @@ mod tests {
         let mut sink = Sink::start(Stuck(Arc::clone(&gate), paper.clone())).unwrap();
         let flush = sink.flush_at_end();
         let line = [b'x'; 1_024];
+        // Not before the thread stands still, or it would take the count of what was lost with it.
+        sink.write_all(&line).unwrap();
+        while !sink.0.lines().writing {
+            thread::yield_now();
+        }
         for _ in 0..20_000 {
             sink.write_all(&line).unwrap();
         }
