@@ -113,7 +113,6 @@ impl<S: TxStore> Completer<S> {
             }
             while driven.try_join_next().is_some() {}
         }
-        driven.detach_all();
     }
 
     /// Looks once and drives what is due, to its end or to its next failure.
@@ -130,6 +129,7 @@ impl<S: TxStore> Completer<S> {
                 Ok(Err(_)) | Err(_) => done.failed += 1,
             }
         }
+        // Those that could not be read were parked, and nobody drove them.
         done.failed += found.saturating_sub(done.ended + done.parked + done.left + done.failed);
         Ok(done)
     }
