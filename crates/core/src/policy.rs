@@ -42,7 +42,8 @@ pub struct Policy {
 /// When the mark is written that says "from here on the work may have happened".
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Mark {
-    /// Apart for `once`, with the claim for `keyed` and `retry`, and never for `tx`.
+    /// Apart for `once`, with the claim for `keyed` and `retry`, and never for `tx`. Where nothing
+    /// stands between claim and send, as behind the layer, with the claim for `once`, too.
     #[default]
     ByClass,
     /// With the claim. Saves a write; a crash between claim and send then counts as a send.

@@ -10,7 +10,7 @@ use std::sync::{Arc, OnceLock};
 
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
-use oncekey_core::policy::PolicyError;
+use oncekey_core::policy::{Mark, PolicyError};
 use oncekey_core::{FingerprintRules, Key, Policy};
 
 use super::headers::Status;
@@ -89,7 +89,7 @@ impl Rule {
             number: RULES.fetch_add(1, Ordering::Relaxed),
             name: name.into(),
             mode: Mode::default(),
-            policy: Arc::default(),
+            policy: sent_at_once(Arc::default()),
             fingerprint: FingerprintRules::default(),
             counted: Vec::new(),
             methods: vec![Method::POST, Method::PATCH],
@@ -115,10 +115,13 @@ impl Rule {
 
     /// Sets what the route promises.
     ///
+    /// [`Mark::ByClass`] is [`Mark::WithClaim`] here, for `once` too: the service is called as soon as
+    /// the key is held, so a mark of its own would be written in the very moment that it is about.
+    ///
     /// # Errors
     /// If the policy contradicts itself.
     pub fn policy(mut self, policy: impl Into<Arc<Policy>>) -> Result<Self, PolicyError> {
-        self.policy = policy.into();
+        self.policy = sent_at_once(policy.into());
         self.policy.check()?;
         Ok(self)
     }
@@ -323,6 +326,19 @@ impl Mode {
 impl fmt::Display for Mode {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.write_str(self.label())
+    }
+}
+
+/// A policy whose send mark goes with the claim, unless it says otherwise.
+///
+/// Under `once` a mark by itself is worth its write where something happens between claim and send:
+/// a crash there is then known to be harmless. Here nothing does. As long as the one write is on its way, the
+/// outcome of a crash is as open as it is during the other, and a new key waits for the store twice
+/// instead of three times.
+fn sent_at_once(policy: Arc<Policy>) -> Arc<Policy> {
+    match policy.mark {
+        Mark::ByClass => Arc::new(Policy { mark: Mark::WithClaim, ..Policy::clone(&policy) }),
+        Mark::WithClaim | Mark::Apart => policy,
     }
 }
 

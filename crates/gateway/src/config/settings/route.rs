@@ -182,8 +182,9 @@ const MARK: Setting = Setting {
     name: "mark",
     kind: Kind::Choice(&["by-class", "with-claim", "apart"]),
     unset: Unset::Is("\"by-class\""),
-    about: "When it is noted that a request may have reached the upstream: with the claim, which \
-            saves a write, or apart, after which a crash in between is known to be harmless.",
+    about: "When it is noted that a request may have reached the upstream: with the claim, as \
+            every class has it by default, or apart, by a write of its own, before which a crash \
+            is known to be harmless.",
 };
 
 const KEY: Setting = table("key", &KEY_MEMBERS, "The key of a request.");
