@@ -1,5 +1,8 @@
 //! Fills the tables, round by round.
 
+use std::thread;
+use std::time::Duration;
+
 use oncekey_bench::Result;
 
 use crate::Scene;
@@ -12,6 +15,11 @@ use crate::wrk::{self, CONNECTIONS, KEYS, Load};
 
 /// Rounds at half load: a p99 takes more of them than a rate, but they are longer.
 const HALF_ROUNDS: usize = 3;
+/// The service has nothing more to do if it charged nothing for so long: a hundred times as long as a
+/// charge takes.
+const TAIL: Duration = Duration::from_millis(50);
+/// How often that is looked at: for five seconds in all, longer than any request is kept waiting.
+const LONGEST_TAIL: usize = 100;
 
 impl Scene {
     /// Measures at full load. The servers take turns within a round, so that what the machine does
@@ -85,8 +93,19 @@ impl Scene {
         Ok(Measured { sample, cpu: spent / requests.max(1.0) / 1e3 })
     }
 
-    /// How many charges the service has made.
+    /// How many charges the service has made, once it makes no more: when wrk is gone, what it asked
+    /// for last may still be on its way, and would count as the next server's.
     fn charges(&self) -> Result<u64> {
-        Ok(Client::connect(self.upstream.port)?.get(COUNT)?.parse()?)
+        let mut client = Client::connect(self.upstream.port)?;
+        let mut made = client.get(COUNT)?.parse()?;
+        for _ in 0..LONGEST_TAIL {
+            thread::sleep(TAIL);
+            let now = client.get(COUNT)?.parse()?;
+            if now == made {
+                return Ok(made);
+            }
+            made = now;
+        }
+        Err("the service goes on charging though nobody asks any more".into())
     }
 }

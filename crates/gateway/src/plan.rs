@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Uri};
-use oncekey::layer::{Idempotency, IdempotencyLayer, KeyHash};
+use oncekey::layer::{Idempotency, IdempotencyLayer, KeyHash, Outcomes};
 use tower_layer::Layer as _;
 
 use crate::completer::Keeper;
@@ -81,6 +81,8 @@ fn service(
         // Routes have scopes of their own; this is for status URLs.
         .scope(scope_of(&config.scope, secrets.tokens.as_ref()))
         .key_hash(key_hash)
+        // What watches, traces and CORS go by.
+        .outcomes(Outcomes::InExtensions)
         .problems(dialect.base())
         .map_err(|error| refused("errors.docs cannot be used", &error))?;
     if let Some(path) = &config.status_path {

@@ -70,13 +70,6 @@ impl Shared {
         let id = call.id;
         let mut claim = self.claim_of(call, id);
         let erasures = self.finished.erasures();
-        let longest = match call.policy.in_flight {
-            // Whoever followed another call before has waited for a while already.
-            InFlight::Wait(longest) => {
-                longest.saturating_sub(self.uptime.elapsed().saturating_sub(began))
-            }
-            InFlight::Conflict | InFlight::Accepted => Duration::ZERO,
-        };
         let mut patience = None;
         let mut probed = false;
         loop {
@@ -110,6 +103,15 @@ impl Shared {
                 }
             };
             let busy = self.busy_elsewhere(call, &record, (now, until), began);
+            // Worked out only here, because whatever is kept while the store is asked makes the future
+            // of every claim larger.
+            let longest = match call.policy.in_flight {
+                // Whoever followed another call before has waited for a while already.
+                InFlight::Wait(longest) => {
+                    longest.saturating_sub(self.uptime.elapsed().saturating_sub(began))
+                }
+                InFlight::Conflict | InFlight::Accepted => Duration::ZERO,
+            };
             if longest.is_zero() || self.gate.is_crowded() {
                 return Win::Refused(busy);
             }

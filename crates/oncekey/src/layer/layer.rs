@@ -9,7 +9,7 @@ use oncekey_core::policy::InFlight;
 use tower_layer::Layer;
 
 use super::exact::Exactly;
-use super::outcome::Outcome;
+use super::outcome::{Outcome, Outcomes};
 use super::rule::{Mode, Presence, Rule};
 use super::scope::ScopeFrom;
 use super::service::Idempotency;
@@ -59,6 +59,7 @@ pub(super) struct Config {
     pub(super) status: Option<StatusPath>,
     pub(super) exactly: Exactly,
     pub(super) key_hash: KeyHash,
+    pub(super) outcomes: Outcomes,
     rules: Rules,
     request_id: Option<HeaderName>,
     original_uri: Option<Box<FindUri>>,
@@ -94,6 +95,7 @@ impl IdempotencyLayer {
             problems: problem::DEFAULT_BASE.into(),
             status: None,
             key_hash: KeyHash::default(),
+            outcomes: Outcomes::default(),
             rules: Rules::One(Arc::new(Rule::new("all"))),
             request_id: None,
             original_uri: None,
@@ -176,6 +178,12 @@ impl LayerBuilder {
     /// Sets whether spans show a digest of each key.
     pub fn key_hash(mut self, key_hash: KeyHash) -> Self {
         self.config.key_hash = key_hash;
+        self
+    }
+
+    /// Sets whether responses tell the layers outside how their requests ended.
+    pub fn outcomes(mut self, outcomes: Outcomes) -> Self {
+        self.config.outcomes = outcomes;
         self
     }
 

@@ -97,7 +97,7 @@ pub use self::context::IdempotencyContext;
 pub use self::future::ResponseFuture;
 pub use self::headers::EXPOSED_HEADERS;
 pub use self::layer::{IdempotencyLayer, KeyHash, LayerBuilder, LayerError};
-pub use self::outcome::Outcome;
+pub use self::outcome::{Outcome, Outcomes};
 pub use self::rule::{Mode, Rule, WeakKeys};
 pub use self::scope::{NoScope, ScopeFrom};
 pub use self::service::Idempotency;

@@ -5,8 +5,8 @@ use crate::engine::{Ran, Recorded, Refused, Replayed, Reply, Source};
 
 /// How a request with a rule ended.
 ///
-/// The layer puts it into the extensions of every response that it touched, for access logs and
-/// other layers outside of it.
+/// Access logs and other layers outside find it in the extensions of a response, if the layer is told
+/// to put it there ([`Outcomes::InExtensions`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Outcome {
@@ -38,6 +38,17 @@ pub enum Outcome {
     StoreUnavailable,
     /// The service behind was never reached, see [`Undelivered`](super::Undelivered).
     NotDelivered,
+}
+
+/// Whether a response tells the layers outside how its request ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Outcomes {
+    /// It does not: the first entry of a response's extensions costs three allocations, a tenth of a
+    /// replay, and most services have nobody who looks.
+    #[default]
+    Untold,
+    /// The [`Outcome`] is in the extensions of every response that the layer touched.
+    InExtensions,
 }
 
 impl Outcome {

@@ -16,7 +16,7 @@ use super::body::ResponseBody;
 use super::collect::{Read, read};
 use super::layer::{Config, KeyHash};
 use super::meters::Quality;
-use super::outcome::Outcome;
+use super::outcome::{Outcome, Outcomes};
 use super::rule::{Mode, Rule, WeakKeys};
 use super::subject::Head;
 use super::work::{Brought, Work};
@@ -92,7 +92,9 @@ impl Visit {
     {
         let watch = Stopwatch::start();
         let (outcome, mut answer) = self.story(work).instrument(self.span.clone()).await;
-        if let Ok(response) = &mut answer {
+        if let Ok(response) = &mut answer
+            && self.config.outcomes == Outcomes::InExtensions
+        {
             response.extensions_mut().insert(outcome);
         }
         self.span.record("idempotency.outcome", outcome.label());
