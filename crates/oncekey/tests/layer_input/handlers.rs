@@ -4,7 +4,8 @@ use axum::body::Body;
 use http::{Request, Response};
 use oncekey::core::policy::Panicked;
 use oncekey::core::{Class, Policy};
-use oncekey::layer::{IdempotencyContext, Mode};
+use oncekey::layer::{IdempotencyContext, Mode, Outcome, Outcomes};
+use tower::{BoxError, Layer as _, ServiceExt as _, service_fn};
 
 use crate::rig::{KEY, Rig, Seen, layer, post, required};
 
@@ -111,4 +112,24 @@ async fn a_request_that_passes_through_has_no_attempt() {
     });
     assert_eq!(rig.send(Request::post("/").body(Body::empty()).unwrap()).await.status, 200);
     assert_eq!(rig.runs(), 1);
+}
+
+async fn empty(_: Request<Body>) -> Result<Response<Body>, BoxError> {
+    Ok(Response::new(Body::empty()))
+}
+
+/// Whoever stands outside learns how a request ended, if the layer is told to say so, and only then.
+#[tokio::test]
+async fn a_response_tells_its_outcome_to_those_outside_if_asked_to() {
+    let told = [None, Some(Outcome::Executed), Some(Outcome::Replayed)];
+    for (outcomes, expected) in
+        [(Outcomes::Untold, [told[0], told[0]]), (Outcomes::InExtensions, [told[1], told[2]])]
+    {
+        let layer = layer().rule(required()).outcomes(outcomes).build();
+        let service = layer.layer(service_fn(empty));
+        for expected in expected {
+            let response = service.clone().oneshot(post(KEY, "{}")).await.unwrap();
+            assert_eq!(response.extensions().get::<Outcome>().copied(), expected, "{outcomes:?}");
+        }
+    }
 }

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use oncekey::clock::SystemClock;
-use oncekey::core::policy::StoreDown;
+use oncekey::core::policy::{Mark, StoreDown};
 use oncekey::core::store::Purged;
 use oncekey::core::{
-    Claim, Claimed, Completion, ErrorKind, KeyId, Lease, MemoryStore, Policy, Record, Renewal,
-    Store, StoreError, Write,
+    Claim, Claimed, Class, Completion, ErrorKind, KeyId, Lease, MemoryStore, Policy, Record,
+    Renewal, Sent, Store, StoreError, Write,
 };
 use oncekey::layer::{IdempotencyLayer, ScopeFrom};
 
@@ -23,6 +23,8 @@ struct Pluggable {
     claims: AtomicBool,
     sends: AtomicBool,
     asked: AtomicUsize,
+    /// Claims that announced their send.
+    announced: AtomicUsize,
 }
 
 impl Pluggable {
@@ -32,6 +34,7 @@ impl Pluggable {
             claims: AtomicBool::new(true),
             sends: AtomicBool::new(true),
             asked: AtomicUsize::new(0),
+            announced: AtomicUsize::new(0),
         })
     }
 
@@ -49,6 +52,7 @@ impl Pluggable {
 impl Store for Pluggable {
     async fn claim(&self, claim: &Claim) -> Result<Claimed, StoreError> {
         self.reached(&self.claims)?;
+        self.announced.fetch_add(usize::from(claim.sent == Sent::Yes), Ordering::SeqCst);
         self.store.claim(claim).await
     }
 
@@ -111,13 +115,26 @@ async fn without_a_store_nothing_runs() {
 #[tokio::test]
 async fn without_a_mark_nothing_runs() {
     let store = Pluggable::new();
-    let rig = rig(&store, Policy::default());
+    let rig = rig(&store, Policy { mark: Mark::Apart, ..Policy::default() });
     store.sends.store(false, Ordering::SeqCst);
     let seen = rig.send(post(KEY, "{}")).await;
     seen.assert_refused(503, "idempotency_store_unavailable", "no");
     assert_eq!(rig.runs(), 0);
     store.sends.store(true, Ordering::SeqCst);
     assert_eq!(rig.send(post(KEY, "{}")).await.status, 201, "the key was given back");
+}
+
+/// I8: nothing happens between claim and send, so the claim announces both: the store is not told a
+/// second time, and a crash at any later moment leaves a key that may have been used.
+#[tokio::test]
+async fn the_mark_goes_with_the_claim() {
+    for class in [Class::Once, Class::Keyed, Class::Retry] {
+        let store = Pluggable::new();
+        let rig = rig(&store, Policy { class, ..Policy::default() });
+        store.sends.store(false, Ordering::SeqCst);
+        assert_eq!(rig.send(post(KEY, "{}")).await.status, 201, "{class:?}");
+        assert_eq!(store.announced.load(Ordering::SeqCst), 1, "{class:?}");
+    }
 }
 
 /// T32: a route may prefer to run unprotected, and then says so.
