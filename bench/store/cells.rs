@@ -75,6 +75,12 @@ impl Verb {
         }
     }
 
+    /// The operation with this label.
+    pub(crate) fn named(label: &str) -> std::result::Result<Self, String> {
+        let found = Self::ALL.into_iter().find(|verb| verb.label() == label);
+        found.ok_or_else(|| format!("there is no such operation: {label}"))
+    }
+
     /// Who can do it.
     pub(crate) const fn ways(self) -> &'static [Way] {
         match self {

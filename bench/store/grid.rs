@@ -27,7 +27,7 @@ impl Grid {
         for round in 1..=plan.rounds {
             for &callers in &plan.callers {
                 eprintln!("{name}, round {round} of {}: {callers} callers", plan.rounds);
-                for verb in Verb::ALL {
+                for &verb in &plan.operations {
                     for &way in ways(verb) {
                         seed += 1;
                         let setting =

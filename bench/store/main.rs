@@ -52,6 +52,10 @@ struct Arguments {
     /// Only the servers with these names, and not SQLite: postgresql, mariadb, redis, dynamodb.
     #[arg(long, value_delimiter = ',', requires = "all")]
     only: Vec<String>,
+    /// Only these operations: claim, complete, claim+complete, replay, "contended claim". To look at
+    /// one of them closely.
+    #[arg(long, value_delimiter = ',', value_parser = Verb::named)]
+    operations: Vec<Verb>,
     /// Seconds for each figure, all rounds together. Default: 2.4, or 0.75 with `--all`.
     #[arg(long)]
     seconds: Option<f64>,
@@ -90,6 +94,7 @@ struct Plan {
     folder: PathBuf,
     rounds: usize,
     callers: Vec<usize>,
+    operations: Vec<Verb>,
     /// How long one cell runs in one round.
     span: Duration,
 }
@@ -192,7 +197,11 @@ fn plan(arguments: &Arguments, folder: PathBuf) -> Result<Plan> {
     if callers.contains(&0) || span.is_zero() {
         return Err("no callers or no time: nothing to measure".into());
     }
-    Ok(Plan { folder, rounds: usize::try_from(rounds)?, callers, span })
+    let operations = match arguments.operations.as_slice() {
+        [] => Verb::ALL.to_vec(),
+        some => some.to_vec(),
+    };
+    Ok(Plan { folder, rounds: usize::try_from(rounds)?, callers, operations, span })
 }
 
 /// Removes the files of a run that is interrupted.

@@ -133,6 +133,11 @@ impl Server for DynamoDb {
         usize::MAX
     }
 
+    /// It speaks HTTP and is built without optimisation: it does not even take a thousand.
+    fn most_completions(&self) -> usize {
+        2_000
+    }
+
     async fn many(&self, step: Step, ids: Vec<KeyId>) -> Result<()> {
         let each = ids.into_iter().map(|id| async move {
             let mut put = self.client.put_item().table_name(&self.tables[1]);

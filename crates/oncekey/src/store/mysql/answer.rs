@@ -36,7 +36,7 @@ impl Times {
         let mut text = String::from("SET ");
         for (nth, (fence, answers, stays)) in self.0.iter().enumerate() {
             let comma = if nth == 0 { "" } else { ", " };
-            let at = at(format_args!("{fence}"));
+            let at = at("@n", format_args!("{fence}"));
             write!(text, "{comma}@e{nth} = {at} + {answers}, @g{nth} = {at} + {stays}")
                 .expect(EVERYTHING);
         }
@@ -56,17 +56,15 @@ fn spans(lease: &Lease, parts: &CompletionParts) -> (Fence, i64, i64) {
     (lease.fence, retention, retention + sql::micros(parts.linger))
 }
 
-/// When a completion under `fence` counts as done, by the clock in `@n`, as `Times::of` of the core has
-/// it.
-pub(super) fn at(fence: Arguments<'_>) -> String {
-    format!("GREATEST(@n, LEAST({fence}, @n + {MOST_AHEAD}))")
+/// When a completion under `fence` counts as done by this clock, as `Times::of` of the core has it.
+pub(super) fn at(clock: &str, fence: Arguments<'_>) -> String {
+    format!("GREATEST({clock}, LEAST({fence}, {clock} + {MOST_AHEAD}))")
 }
 
-/// Inserts one answer, as [`insert_all`] does, by the clock in `@n` and without other variables.
+/// Inserts one answer, as [`insert_all`] does, by the time of its completion in `@n`.
 pub(super) fn insert_one(tables: &Tables, lease: &Lease, parts: &CompletionParts) -> String {
-    let (fence, answers, stays) = spans(lease, parts);
-    let at = at(format_args!("{fence}"));
-    let times = [format!("{at} + {answers}"), format!("{at} + {stays}")];
+    let (_, answers, stays) = spans(lease, parts);
+    let times = [format!("@n + {answers}"), format!("@n + {stays}")];
     let mut text = format!("INSERT INTO {} ({COLUMNS}) VALUES (", tables.answers);
     let pieces = format_args!("IF(ROW_COUNT() = 1, {}, NULL)", parts.pieces);
     push_values(&mut text, (lease, parts), &times, pieces);

@@ -5,12 +5,7 @@
 //! finds the row there reads it afresh, asks the core, and writes under a compare-and-set on what it
 //! read. So there is no lock that is held while somebody thinks.
 //!
-//! The fence of a free key must be higher than that of every record which this key ever had. Such a
-//! record is gone, and whoever removed it has raised the high-water mark in the same transaction
-//! (`remove.rs`). An insert may have begun before that and have waited for the row to go: it then
-//! knows an old mark. So the mark is read again *after* the insert, where the removal must be visible,
-//! and if it has reached the new fence the insert is taken back. Insert and second look are one
-//! transaction for that reason, and are sent in one text: it is never open while a client thinks.
+//! How free keys are inserted, and what their fences are: see `insert.rs`.
 
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -26,6 +21,7 @@ use oncekey_core::{
 use tokio::time::sleep;
 
 use super::error::{DUPLICATE, OUT_OF_RANGE, Trouble};
+use super::insert::{self, Mark};
 use super::session::{Session, Set};
 use super::sql::{self, NOW, Tables, push_hex};
 use super::{remove, row};
@@ -121,7 +117,10 @@ pub(super) async fn run(
         };
         open.retain(|&place| answers[place].is_none());
         let ended = match looked {
-            Ok(()) => insert(session, tables, claims, &open, &mut answers).await,
+            Ok(()) => {
+                let mark = if round == 0 { Mark::Trusted } else { Mark::Read };
+                insert::insert(session, tables, mark, (claims, &open), &mut answers).await
+            }
             Err(trouble) => Err(trouble),
         };
         match ended {
@@ -281,98 +280,8 @@ async fn forget_pieces(session: &mut Session, tables: &Tables, over: &Record) {
     }
 }
 
-/// The fence of a free key, by the clock in `@n` and one more than the high-water mark in `@m`.
-const FENCE: &str = "GREATEST(@n, @m)";
-
-/// The different spans for which claims are leased: few, and mostly one.
-struct Leases(Vec<Duration>);
-
-impl Leases {
-    fn of(spans: impl Iterator<Item = Duration>) -> Self {
-        let mut spans: Vec<Duration> = spans.collect();
-        spans.sort_unstable();
-        spans.dedup();
-        Self(spans)
-    }
-
-    /// Sets the variables of the server, and that of the fence.
-    fn set(&self) -> String {
-        let mut text = format!("SET @f = {FENCE}");
-        for (nth, span) in self.0.iter().enumerate() {
-            write!(text, ", @u{nth} = @n + {}", sql::micros(*span))
-                .expect("a string takes everything");
-        }
-        text
-    }
-
-    /// The variable that says when a lease of this span lapses.
-    fn variable(&self, span: Duration) -> String {
-        let place = self.0.binary_search(&span).expect("made of all claims");
-        format!("@u{place}")
-    }
-}
-
-/// Claims free keys, all of them or none.
-async fn insert(
-    session: &mut Session,
-    tables: &Tables,
-    claims: &[&PreparedClaim],
-    open: &[usize],
-    answers: &mut [Option<Result<Came, StoreError>>],
-) -> Result<(), Trouble> {
-    if open.is_empty() {
-        return Ok(());
-    }
-    let Tables { records, clock, .. } = tables;
-    // Without the row of the mark this is NULL, which no column takes: nothing is granted.
-    let look =
-        format!("SELECT {NOW}, (SELECT `fence` FROM {clock} WHERE `id` = 1) + 1 INTO @n, @m");
-    // What many rows have in common is computed once; for one it would be a statement more.
-    let leases = Leases::of(open.iter().map(|&place| claims[place].claim.lease));
-    let is_one = open.len() == 1;
-    let fence = if is_one { FENCE } else { "@f" };
-    let mut rows = format!("INSERT INTO {records} ({COLUMNS}, `born`) VALUES ");
-    for (nth, &place) in open.iter().enumerate() {
-        rows.push_str(if nth == 0 { "(" } else { ", (" });
-        let PreparedClaim { claim, .. } = claims[place];
-        let until = match is_one {
-            true => format!("@n + {}", sql::micros(claim.lease)),
-            false => leases.variable(claim.lease),
-        };
-        push_values(&mut rows, claims[place], fence, claim.sent, [&until, "@n"]);
-        write!(rows, ", {fence})").expect("a string takes everything");
-    }
-    // Adding to the largest number is an error, and ends the text before the commit.
-    let second_look = format!(
-        "SELECT @n, {fence}, IF(`fence` >= {fence}, 9223372036854775807 + `fence`, 0) \
-         FROM {clock} WHERE `id` = 1"
-    );
-    let mut statements = vec![look, "BEGIN".to_owned(), rows, second_look, "COMMIT".to_owned()];
-    if !is_one {
-        statements.insert(1, leases.set());
-    }
-    let sets = session.run(&statements).await?;
-    let (now, fence) = granted(&sets)?;
-    for &place in open {
-        let Claim { id, owner, lease, .. } = &claims[place].claim;
-        let until = Timestamp::from_micros(now.micros() + sql::micros(*lease));
-        let lease = Lease { id: *id, fence, owner: *owner, until };
-        let (grant, earlier) = (Grant::Fresh, Sent::No);
-        answers[place] = Some(Ok(Came::Decided(Claimed::Won { lease, grant, earlier })));
-    }
-    Ok(())
-}
-
-/// The clock and the fence of an insert.
-fn granted(sets: &[Set]) -> Result<(Timestamp, Fence), Trouble> {
-    const WRONG: Trouble = Trouble::damaged("the highest fence that was removed");
-    let row = sets.iter().find_map(|set| set.rows.first()).ok_or(WRONG)?;
-    let fence = Fence::from_number(row::number(row, 1)?).ok_or(WRONG)?;
-    Ok((Timestamp::from_micros(row::number(row, 0)?), fence))
-}
-
 /// Appends the values of [`COLUMNS`].
-fn push_values(
+pub(super) fn push_values(
     out: &mut String,
     PreparedClaim { claim, seal, .. }: &PreparedClaim,
     fence: &str,

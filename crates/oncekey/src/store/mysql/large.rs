@@ -107,8 +107,7 @@ async fn complete(
 ) -> Result<Completed, Trouble> {
     let [change, answer] = ends::complete_one(tables, lease, parts);
     let count = format!("SELECT COUNT(*) FROM {}", pieces_of(tables, lease, parts));
-    let now = format!("SET @n = {NOW}");
-    let sets = match session.begin(&[&*now, "BEGIN", &change, &answer, &count]).await {
+    let sets = match session.begin(&["BEGIN", &change, &answer, &count]).await {
         Err(trouble) if trouble.code() == Some(NULL) => {
             return match judged(session, tables, lease, &parts.outcome).await? {
                 Judgement::Already => Ok(Completed::Wrote(Write::Applied)),
@@ -118,7 +117,7 @@ async fn complete(
         }
         ended => ended?,
     };
-    let row = sets.get(4).and_then(|set| set.rows.first());
+    let row = sets.get(3).and_then(|set| set.rows.first());
     let counted: u32 = row::number(row.ok_or(Trouble::damaged("a count"))?, 0)?;
     if counted != parts.pieces {
         session.roll_back().await?;

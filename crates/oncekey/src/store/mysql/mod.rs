@@ -26,6 +26,7 @@ mod claims;
 mod ends;
 mod erase;
 mod error;
+mod insert;
 mod inspect;
 mod large;
 mod op;

@@ -22,13 +22,16 @@ use crate::clock::Stopwatch;
 /// - Strict mode: a value that does not fit is an error, not another value.
 /// - A lock is waited for two seconds: a batch takes milliseconds, so whoever holds one for longer
 ///   is stuck, and the caller is told.
+/// - The variable `@n` is a whole number from the start: a statement that sets it and computes with it
+///   would take it for text.
 /// - A connection that says nothing for a minute is closed by the server, and with it whatever
 ///   transaction it may have left open when the network broke. The default is eight hours.
 const SET_UP: &str = "\
     SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED; \
     SET SESSION autocommit = 1, time_zone = '+00:00', innodb_lock_wait_timeout = 2, \
         sql_mode = 'STRICT_ALL_TABLES,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION', \
-        wait_timeout = 60";
+        wait_timeout = 60; \
+    SET @n = 0";
 
 /// A connection that was idle for longer is asked whether it is still there, before anything is
 /// sent that changes something: what is sent into a dead connection may or may not have arrived.
