@@ -86,15 +86,17 @@ pub(super) async fn insert(
     Ok(())
 }
 
-/// Claims one free key, with the clock as its fence. The fence is the first of the values that depend on
-/// the clock, and the server computes them in their order.
+/// Claims one free key, with the clock as its fence. The other times are reckoned from the column of the
+/// fence, which an insert may do with columns that stand before its own. The variable is for the second
+/// look alone: in which order one statement sets and reads it is nowhere promised.
 fn lone(tables: &Tables, prepared: &PreparedClaim) -> [String; 4] {
     let Tables { records, .. } = tables;
     let mut row = format!("INSERT INTO {records} ({COLUMNS}, `born`) VALUES (");
     let PreparedClaim { claim, .. } = prepared;
-    let (fence, until) = (format!("@n := {NOW}"), format!("@n + {}", sql::micros(claim.lease)));
-    push_values(&mut row, prepared, &fence, claim.sent, [&until, "@n"]);
-    row.push_str(", @n)");
+    let fence = format!("@n := {NOW}");
+    let until = format!("`fence` + {}", sql::micros(claim.lease));
+    push_values(&mut row, prepared, &fence, claim.sent, [&until, "`fence`"]);
+    row.push_str(", `fence`)");
     ["BEGIN".to_owned(), row, second_look(tables, "@n"), "COMMIT".to_owned()]
 }
 
