@@ -226,8 +226,8 @@ async fn a_begin_that_is_dropped_at_any_poll_leaves_a_clean_connection<S: TxStor
     }
 }
 
-/// Whether what is written after a dropped `begin` of the driver itself is lost, for some moment of the
-/// drop. That is the trap, and the reason why ours runs in a task: once it is gone, the task may go, too.
+/// Whether what is written after a dropped `begin` of sqlx itself is lost, for some moment of the drop. That
+/// is the trap, and why ours runs in a task. Where this fails one day, the trap is gone.
 macro_rules! is_lost {
     ($rig:expr) => {{
         let rig = $rig;
@@ -249,18 +249,18 @@ macro_rules! is_lost {
 }
 
 #[tokio::test]
-async fn the_driver_itself_has_the_trap_or_not_on_sqlite() {
+async fn a_dropped_begin_of_the_driver_itself_loses_nothing_on_sqlite() {
     assert!(!is_lost!(databases::sqlite().await));
 }
 
 #[tokio::test]
 #[ignore = "needs PostgreSQL: run cargo xtask test"]
-async fn the_driver_itself_has_the_trap_or_not_on_postgres() {
+async fn a_dropped_begin_of_the_driver_itself_loses_writes_on_postgres() {
     assert!(is_lost!(databases::postgres().await));
 }
 
 #[tokio::test]
 #[ignore = "needs MySQL: run cargo xtask test"]
-async fn the_driver_itself_has_the_trap_or_not_on_mysql() {
+async fn a_dropped_begin_of_the_driver_itself_loses_writes_on_mysql() {
     assert!(is_lost!(databases::mysql().await));
 }

@@ -3,10 +3,10 @@
 //! One file per database, with the same items in the same order. Nothing outside of them names a
 //! type of the driver.
 //!
-//! `begin` always runs in a task of its own. In sqlx 0.9.0, a `begin` on PostgreSQL that is dropped
-//! while the server answers leaves a connection in the pool with an open transaction: what is later
-//! written on it succeeds and is lost. A task that nobody drops ends its `begin`, and the transaction
-//! that nobody wants rolls back.
+//! `begin` always runs in a task of its own. In sqlx 0.9.0, a `begin` on PostgreSQL or MySQL that is
+//! dropped while the server answers leaves a connection in the pool with an open transaction: what is
+//! later written on it succeeds and is lost. A task that nobody drops ends its `begin`, and the
+//! transaction that nobody wants rolls back.
 
 use std::future::Future;
 
