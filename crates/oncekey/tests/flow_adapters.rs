@@ -22,8 +22,8 @@ use std::time::Duration;
 use common::Provider;
 use databases::{Rig, insert, key};
 use oncekey::core::{Key, KeyId, Scope};
-use oncekey::flow::tokio_postgres::TokioPostgres;
 use oncekey::flow::testing::{Fault, Plan, Shaky};
+use oncekey::flow::tokio_postgres::TokioPostgres;
 use oncekey::flow::{
     Compensation, Completer, Definition, Did, Failed, Flow, Flows, Options, Outcome, Reply, Safety,
     Source, TxStore, TxTrouble, Value,
@@ -202,7 +202,8 @@ async fn a_commit_whose_answer_is_lost_is_found_to_stand<S: TxStore>(rig: Rig<S>
             }
         };
         let store = Shaky::new(rig.db.clone(), plan.clone());
-        let flows = Flows::builder(store, "test").options(patient()).flow(Definition::new("o", body));
+        let flows =
+            Flows::builder(store, "test").options(patient()).flow(Definition::new("o", body));
         let flows = flows.build().unwrap();
         match flows.run("o", key(name), &name).await.unwrap() {
             Outcome::Replied { reply, .. } => serde_json::from_slice::<u64>(reply.body()).unwrap(),
