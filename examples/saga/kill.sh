@@ -23,7 +23,7 @@ check() {
         fi
         said=$("$saga" "$@" "$folder" "$order" "$article")
         case $said in
-            "$reply "*" | points "*" | $books") echo "$article killed at $point: $said" ;;
+            "$reply"*" | points "*" | $books") echo "$article killed at $point: $said" ;;
             *) echo "$article killed at $point: WRONG: $said"; return 1 ;;
         esac
         rm -r "$folder"
