@@ -92,17 +92,21 @@ async fn main() -> Result<(), Error> {
     let (key, article) = (words.next().ok_or(USAGE)?, words.next().ok_or(USAGE)?);
     let request = Request { key, article };
     let point = words.next().map(|point| point.parse()).transpose()?;
+    // A completer goes on with every order that it finds, and would book it in this folder. So on a server,
+    // orders that are placed at the same time have tables of their own.
     match url.as_deref() {
         None => {
             let db = SqlxSqlite::open(folder.join("orders.db")).await?;
             run(db, folder, request, point).await
         }
         Some(url) if url.starts_with("postgres") => {
-            let db = SqlxPostgres::new(sqlx::PgPool::connect(url).await?);
+            let place = format!("saga_{}", request.article);
+            let db = SqlxPostgres::with_schema(sqlx::PgPool::connect(url).await?, &place)?;
             run(db, folder, request, point).await
         }
         Some(url) if url.starts_with("mysql") => {
-            let db = SqlxMysql::new(sqlx::MySqlPool::connect(url).await?);
+            let place = format!("saga_{}_", request.article);
+            let db = SqlxMysql::with_prefix(sqlx::MySqlPool::connect(url).await?, &place)?;
             run(db, folder, request, point).await
         }
         Some(_) => Err(USAGE.into()),
