@@ -180,7 +180,9 @@ fn examples() -> Step {
     let target = ["--target-dir", "target/examples"];
     let of_workspace = |command| [&[command][..], &place, &target].concat();
     let run = [&of_workspace("run")[..], &["-p", "beside-sqlx"]].concat();
-    let test = [&of_workspace("test")[..], &["--workspace", "--no-fail-fast"]].concat();
+    // Some run on servers, too: ignored in the source, and here they fail if their server is missing.
+    let all = ["--workspace", "--no-fail-fast", "--", "--include-ignored"];
+    let test = [&of_workspace("test")[..], &all].concat();
     let commands = vec![cargo_with(&run), cargo_with(&test)];
     Step { name: "examples", commands, judge: Judge::Tests }
 }
@@ -247,6 +249,15 @@ mod tests {
         let line = process::line_of(&steps[0].commands[0]);
         assert!(line.ends_with("--tests -- claim"), "{line}");
         assert!(tools_for(&options).is_empty());
+    }
+
+    /// They are killed on servers, too, which only a step with this judge gets to know.
+    #[test]
+    fn examples_that_need_a_server_run() {
+        let step = super::examples();
+        assert_eq!(step.judge, Judge::Tests);
+        let line = process::line_of(step.commands.last().unwrap());
+        assert!(line.ends_with("-- --include-ignored"), "{line}");
     }
 
     /// The README says `cargo run`: that needs exactly one program among the default members.

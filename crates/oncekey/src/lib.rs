@@ -7,6 +7,8 @@
 //! | feature | what it adds |
 //! |---|---|
 //! | `flow` | [`flow`]: requests that resume instead of running again, on a pool of sqlx |
+//! | `flow-mysql`, `flow-postgres` | the same, without the key stores `mysql` and `postgres` |
+//! | `flow-rusqlite`, `flow-tokio-postgres` | the same, on connections of rusqlite and tokio-postgres |
 //! | `outbox` | [`outbox`]: messages that are sent if and only if their rows are committed |
 //! | `sqlite` | [`store::sqlite`]: the embedded store, one file, durable |
 //! | `tower` | [`layer`]: `Idempotency-Key` for axum, hyper and other tower services |

@@ -1,5 +1,11 @@
 //! Handlers that are one transaction: the key row is the receipt. I19.
-#![cfg(all(feature = "flow", feature = "sqlite", feature = "postgres", feature = "mysql"))]
+#![cfg(all(
+    feature = "flow-rusqlite",
+    feature = "flow-tokio-postgres",
+    feature = "sqlite",
+    feature = "postgres",
+    feature = "mysql"
+))]
 #![expect(clippy::unwrap_used, reason = "what tests share fails as tests do")]
 #![allow(clippy::wildcard_enum_match_arm, reason = "a test fails on whatever it does not expect")]
 

@@ -1,6 +1,12 @@
 //! The recipes of the how-to about local writes, on each database: the row that carries its key, writes
-//! deeper down in the transaction of a key, and both together; and the isolation of a phase.
-#![cfg(all(feature = "flow", feature = "sqlite", feature = "postgres", feature = "mysql"))]
+//! deeper down in the transaction of a key, and both together.
+#![cfg(all(
+    feature = "flow-rusqlite",
+    feature = "flow-tokio-postgres",
+    feature = "sqlite",
+    feature = "postgres",
+    feature = "mysql"
+))]
 #![expect(clippy::unwrap_used, reason = "what tests share fails as tests do")]
 #![allow(clippy::wildcard_enum_match_arm, reason = "a test fails on whatever it does not expect")]
 
@@ -8,14 +14,11 @@
 #[macro_use]
 mod databases;
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use databases::{Rig, insert, key};
-use oncekey::flow::sqlx::SqlxPostgres;
 use oncekey::flow::{
-    Definition, Dialect, Flow, Flows, Halt, Outcome, PhaseTx, Reply, Source, TxError, TxStore,
-    TxTrouble, Value,
+    Dialect, Halt, Outcome, PhaseTx, Reply, Source, TxError, TxStore, TxTrouble, Value,
 };
 
 on_each_database!(
@@ -213,57 +216,4 @@ async fn rows_with_keys_of_their_own_are_made_once_by_two_requests<S: TxStore>(r
         assert_eq!(rig.orders_of(item).await, 1, "{item}");
     }
     assert_eq!(rig.orders().await, 3);
-}
-
-const SERIALIZABLE: &str = "SET TRANSACTION ISOLATION LEVEL SERIALIZABLE";
-
-/// Two are on call and one must stay. Each asks how many there are, and leaves if it is not alone: with
-/// less than serializable phases both leave.
-#[tokio::test]
-#[ignore = "needs PostgreSQL: run cargo xtask test"]
-async fn a_phase_is_serializable_if_its_first_statement_says_so() {
-    let page = include_str!("../../../docs/how-to/resume-requests-with-flows.md");
-    assert!(page.contains(SERIALIZABLE), "the page says another statement");
-    let rig = databases::postgres().await;
-    let on_call = rig.db.layout().statement("INSERT INTO {records}_orders (name, n) VALUES (?, 1)");
-    for name in ["ann", "bob"] {
-        rig.db.execute_once(&on_call, &[Value::Text(name)]).await.unwrap();
-    }
-    let both = Arc::new(tokio::sync::Barrier::new(2));
-    let leave = Definition::new("leave", move |flow: Flow<SqlxPostgres>, name: String| {
-        let both = Arc::clone(&both);
-        async move {
-            let left: bool = flow
-                .phase("left", async |tx| {
-                    sqlx::query(SERIALIZABLE).execute(&mut **tx).await?;
-                    let layout = tx.store().layout().clone();
-                    let sql = layout.statement("SELECT count(*) FROM {records}_orders WHERE n = 1");
-                    let on_call = SqlxPostgres::query(&mut **tx, &sql, &[]).await?[0].int(0)?;
-                    if flow.attempt() == 1 {
-                        // Both have read before one of them writes.
-                        both.wait().await;
-                    }
-                    let sql = layout.statement("UPDATE {records}_orders SET n = 0 WHERE name = ?");
-                    if on_call == 2 {
-                        SqlxPostgres::execute(&mut **tx, &sql, &[Value::Text(&name)]).await?;
-                    }
-                    Ok(on_call == 2)
-                })
-                .await?;
-            flow.finish(async |_| Reply::json(200, &left)).await
-        }
-    });
-    let flows = Flows::builder(rig.db.clone(), "test").flow(leave).build().unwrap();
-    let run = async |name: &str| loop {
-        match flows.run("leave", key(name), &name).await.unwrap() {
-            Outcome::Replied { reply, .. } => break reply,
-            // The other one was in the way: the flow takes its phase again.
-            Outcome::Later { .. } | Outcome::InProgress { .. } => {}
-            other => panic!("{other:?}"),
-        }
-    };
-    let replies = tokio::join!(run("ann"), run("bob"));
-    assert_ne!(replies.0, replies.1);
-    let left = rig.count("SELECT count(*) FROM {records}_orders WHERE n = 1", &[]).await;
-    assert_eq!(left, 1);
 }

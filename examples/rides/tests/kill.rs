@@ -1,15 +1,35 @@
-//! Runs the script of the README: the program is killed at each of its points.
+//! Runs the script of the README: the program is killed at each of its points, on each database.
 
 use std::process::Command;
 
 /// One ride, one receipt, one charge, wherever it was killed. The script says "WRONG" and fails if not.
-#[test]
-fn a_ride_that_is_killed_at_any_point_is_charged_once() {
+fn killed_everywhere(database: Option<&str>) {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/kill.sh");
-    let ran = Command::new("sh").arg(script).arg(env!("CARGO_BIN_EXE_rides")).output();
-    let ran = ran.expect("a shell");
+    let mut command = Command::new("sh");
+    command.arg(script).arg(env!("CARGO_BIN_EXE_rides"));
+    if let Some(variable) = database {
+        command.arg(std::env::var(variable).expect("run `cargo xtask servers` and its exports"));
+    }
+    let ran = command.output().expect("a shell");
     let said = String::from_utf8_lossy(&ran.stdout);
     assert!(ran.status.success(), "{said}{}", String::from_utf8_lossy(&ran.stderr));
     // A script that kills nobody proves nothing.
     assert!(said.matches("killed at ").count() >= 10, "{said}");
+}
+
+#[test]
+fn a_ride_that_is_killed_at_any_point_is_charged_once() {
+    killed_everywhere(None);
+}
+
+#[test]
+#[ignore = "needs PostgreSQL: run cargo xtask test"]
+fn a_ride_that_is_killed_at_any_point_is_charged_once_on_postgres() {
+    killed_everywhere(Some("ONCEKEY_TEST_POSTGRES"));
+}
+
+#[test]
+#[ignore = "needs MySQL: run cargo xtask test"]
+fn a_ride_that_is_killed_at_any_point_is_charged_once_on_mysql() {
+    killed_everywhere(Some("ONCEKEY_TEST_MYSQL"));
 }

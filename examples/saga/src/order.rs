@@ -4,12 +4,22 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use oncekey::flow::testing::Shaky;
 use oncekey::flow::{
-    Compensation, Definition, Did, Failed, Flow, Flows, Halt, PhaseTx, Reply, Safety,
+    Builder, Compensation, Definition, Did, Failed, Flow, Flows, Halt, Options, Reply, Safety,
+    TxStore,
 };
+use serde::{Deserialize, Serialize};
 
-use crate::Db;
 use crate::partner::Partner;
+use crate::rows::Rows;
+
+/// What a client asks for, and the key of its request.
+#[derive(Serialize, Deserialize)]
+pub struct Request {
+    pub key: String,
+    pub article: String,
+}
 
 /// All three know our keys again for a day.
 const KEYED: Safety = Safety::Keyed { window: Duration::from_secs(24 * 60 * 60) };
@@ -41,7 +51,7 @@ fn refused(status: u16, why: &str) -> Failed {
 
 /// How each effect is taken back is stored before its call, with the key of that call: so what may have
 /// happened is taken back too, by whoever comes next.
-async fn trade(flow: &Flow<Db>, partners: &Partners, article: &str) -> Result<(), Halt> {
+async fn trade<S: TxStore>(flow: &Flow<S>, partners: &Partners, article: &str) -> Result<(), Halt> {
     flow.effect::<()>("reserve", KEYED)
         .bind(&article)
         .undo("release", &flow.foreign_key("reserve"))
@@ -73,28 +83,28 @@ async fn trade(flow: &Flow<Db>, partners: &Partners, article: &str) -> Result<()
     flow.pivot("shipped").await
 }
 
-pub fn place(partners: Arc<Partners>) -> Definition<Db> {
-    Definition::new("orders.place", move |flow: Flow<Db>, article: String| {
+pub fn place<S: Rows>(partners: Arc<Partners>) -> Definition<Shaky<S>> {
+    Definition::new("orders.place", move |flow: Flow<Shaky<S>>, request: Request| {
         let partners = Arc::clone(&partners);
         async move {
+            let Request { key, article } = request;
             let order = flow
-                .phase("order_created", async |tx| {
-                    let row = sqlx::query("INSERT INTO orders (article, state) VALUES (?, 'open')");
-                    Ok(row.bind(&article).execute(&mut **tx).await?.last_insert_rowid())
-                })
+                .phase("order_created", async |tx| Ok(S::add_order(tx, &key, &article).await?))
                 .await?;
             match trade(&flow, &partners, &article).await {
                 Ok(()) => {
                     flow.finish(async |tx| {
-                        mark(tx, order, "shipped").await?;
+                        S::set_state(tx, order, "shipped").await?;
                         Reply::json(201, &order)
                     })
                     .await
                 }
                 // Our own row is ours to correct; the compensations follow.
                 Err(Halt::Stop(reply)) => {
-                    flow.phase("order_cancelled", async |tx| mark(tx, order, "cancelled").await)
-                        .await?;
+                    flow.phase("order_cancelled", async |tx| {
+                        Ok(S::set_state(tx, order, "cancelled").await?)
+                    })
+                    .await?;
                     Err(Halt::Stop(reply))
                 }
                 Err(halt) => Err(halt),
@@ -103,18 +113,9 @@ pub fn place(partners: Arc<Partners>) -> Definition<Db> {
     })
 }
 
-async fn mark(tx: &mut PhaseTx<Db>, order: i64, state: &'static str) -> Result<(), Halt> {
-    let row = sqlx::query("UPDATE orders SET state = ? WHERE id = ?").bind(state).bind(order);
-    row.execute(&mut **tx).await?;
-    Ok(())
-}
-
 /// Each gets the key of the call that it takes back, and a key of its own. Whether that call arrived is
 /// for the partner to know: that of `Did` is only what we know.
-pub fn compensations(
-    flows: oncekey::flow::Builder<Db>,
-    partners: &Arc<Partners>,
-) -> oncekey::flow::Builder<Db> {
+pub fn compensations<S: TxStore>(flows: Builder<S>, partners: &Arc<Partners>) -> Builder<S> {
     let (warehouse, cards) = (partners.warehouse.clone(), partners.cards.clone());
     let release = move |of: String, _: Did<()>, key: String| {
         let done = warehouse.take_back(&key, &of, "released", "reserved").map_err(no_answer);
@@ -129,7 +130,7 @@ pub fn compensations(
         .compensation("refund", Compensation::new(refund))
 }
 
-pub fn flows(store: Db, partners: Partners, options: oncekey::flow::Options) -> Flows<Db> {
+pub fn flows<S: Rows>(store: Shaky<S>, partners: Partners, options: Options) -> Flows<Shaky<S>> {
     let partners = Arc::new(partners);
     let flows = Flows::builder(store, "saga").options(options).flow(place(Arc::clone(&partners)));
     compensations(flows, &partners).build().expect("names that differ")

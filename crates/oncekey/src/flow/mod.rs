@@ -38,6 +38,8 @@ mod grip;
 mod halt;
 mod history;
 mod intent;
+#[cfg(any(feature = "flow-rusqlite", feature = "flow-tokio-postgres"))]
+mod lend;
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]
 mod local;
 mod machine;
@@ -49,7 +51,10 @@ mod registry;
 mod reply;
 mod resolve;
 mod run;
+#[cfg(feature = "flow-rusqlite")]
+pub mod rusqlite;
 mod saga;
+mod serial;
 mod sql;
 pub mod sqlx;
 mod store;
@@ -57,6 +62,8 @@ mod tables;
 pub mod testing;
 #[cfg(test)]
 mod tests;
+#[cfg(feature = "flow-tokio-postgres")]
+pub mod tokio_postgres;
 
 pub use self::checkpoint::Checkpoint;
 pub use self::completer::{Completed, Completer};

@@ -32,6 +32,10 @@ pub trait TxStore: Clone + fmt::Debug + Send + Sync + 'static {
     /// can be told by [`still_open`](Self::still_open).
     fn begin(&self) -> impl Future<Output = Result<Self::Tx, TxError>> + Send;
 
+    /// The same at isolation level SERIALIZABLE: the transaction is as if no other one of its kind had run
+    /// beside it, or one of its statements, maybe its commit, fails with [`TxTrouble::Conflict`].
+    fn begin_serializable(&self) -> impl Future<Output = Result<Self::Tx, TxError>> + Send;
+
     /// The native connection of a transaction.
     fn conn(tx: &mut Self::Tx) -> &mut Self::Conn;
 
@@ -261,6 +265,18 @@ impl TxError {
 }
 
 impl TxTrouble {
+    /// What can be done about an error with this SQLSTATE.
+    pub(crate) fn of_state(code: &str) -> Self {
+        match code {
+            "23505" => Self::Duplicate,
+            "40001" | "40P01" | "55P03" => Self::Conflict,
+            code if ["08", "53", "57"].iter().any(|class| code.starts_with(class)) => {
+                Self::Unavailable
+            }
+            _ => Self::Refused,
+        }
+    }
+
     const fn message(self) -> &'static str {
         match self {
             Self::Conflict => "another transaction was in the way: try the whole of it again",

@@ -192,6 +192,12 @@ impl<S: TxStore> TxStore for Shaky<S> {
         tx.point().await
     }
 
+    async fn begin_serializable(&self) -> Result<Self::Tx, TxError> {
+        self.plan.point().await?;
+        let tx = self.store.begin_serializable().await?;
+        ShakyTx { tx, plan: self.plan.clone() }.point().await
+    }
+
     fn conn(tx: &mut Self::Tx) -> &mut Self::Conn {
         S::conn(&mut tx.tx)
     }

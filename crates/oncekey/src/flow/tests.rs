@@ -10,7 +10,7 @@ use super::point::{Advanced, Kind, Point, Step, advance, finish, steps};
 use super::store::{TxStore, Value};
 use super::tables::migrate;
 
-/// Makes a test of each case for each database.
+/// Makes a test of each case for each database, and for each driver.
 macro_rules! on_each_database {
     ($($case:ident),+ $(,)?) => {
         #[cfg(feature = "sqlite")]
@@ -24,6 +24,19 @@ macro_rules! on_each_database {
         mod postgres {
             $(#[tokio::test] #[ignore = "needs PostgreSQL: run cargo xtask test"] async fn $case() {
                 super::$case(super::rigs::postgres().await).await;
+            })+
+        }
+        #[cfg(feature = "flow-rusqlite")]
+        mod rusqlite {
+            $(#[tokio::test] async fn $case() {
+                let (_folder, store) = super::rigs::rusqlite().await;
+                super::$case(store).await;
+            })+
+        }
+        #[cfg(feature = "flow-tokio-postgres")]
+        mod tokio_postgres {
+            $(#[tokio::test] #[ignore = "needs PostgreSQL: run cargo xtask test"] async fn $case() {
+                super::$case(super::rigs::tokio_postgres().await).await;
             })+
         }
         #[cfg(feature = "mysql")]
@@ -58,12 +71,12 @@ pub(crate) mod rigs {
         bytes
     }
 
-    #[cfg(any(feature = "postgres", feature = "mysql"))]
+    #[cfg(any(feature = "postgres", feature = "mysql", feature = "flow-tokio-postgres"))]
     fn name() -> String {
         fresh().iter().take(6).map(|byte| format!("{byte:02x}")).collect()
     }
 
-    #[cfg(any(feature = "postgres", feature = "mysql"))]
+    #[cfg(any(feature = "postgres", feature = "mysql", feature = "flow-tokio-postgres"))]
     fn url_of(variable: &str) -> String {
         std::env::var(variable).expect("run `cargo xtask servers` and its exports")
     }
@@ -82,6 +95,31 @@ pub(crate) mod rigs {
         let pool = ::sqlx::postgres::PgPoolOptions::new().max_connections(4).connect(&url).await;
         let store = adapters::SqlxPostgres::with_schema(pool.unwrap(), &format!("f{}", name()));
         let store = store.unwrap();
+        migrate(&store).await.unwrap();
+        store
+    }
+
+    #[cfg(feature = "flow-rusqlite")]
+    pub(crate) async fn rusqlite() -> (tempfile::TempDir, crate::flow::rusqlite::Rusqlite) {
+        let folder = tempfile::tempdir().unwrap();
+        let store = crate::flow::rusqlite::Rusqlite::open(folder.path().join("app.db")).unwrap();
+        migrate(&store).await.unwrap();
+        (folder, store)
+    }
+
+    #[cfg(feature = "flow-tokio-postgres")]
+    pub(crate) async fn tokio_postgres() -> crate::flow::tokio_postgres::TokioPostgres {
+        let url = url_of("ONCEKEY_TEST_POSTGRES");
+        let store = crate::flow::tokio_postgres::TokioPostgres::dial(4, move || {
+            let url = url.clone();
+            async move {
+                let tls = ::tokio_postgres::NoTls;
+                let (client, connection) = ::tokio_postgres::connect(&url, tls).await?;
+                tokio::spawn(connection);
+                Ok::<_, ::tokio_postgres::Error>(client)
+            }
+        });
+        let store = store.schema(&format!("f{}", name())).unwrap();
         migrate(&store).await.unwrap();
         store
     }

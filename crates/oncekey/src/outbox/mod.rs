@@ -12,7 +12,7 @@ mod deliver;
 mod encoding;
 mod http;
 mod lane;
-#[cfg(feature = "postgres")]
+#[cfg(any(feature = "flow-postgres", feature = "postgres"))]
 mod listen;
 mod message;
 #[cfg(feature = "outbox-nats")]

@@ -1,11 +1,13 @@
-//! One rig for every database that can hold a flow: a key store and the application's pool on the same
-//! database, and a table of the application.
+//! One rig for every database that can hold a flow, and every driver: a key store and the application's
+//! connections on the same database, and a table of the application.
 #![allow(dead_code, missing_debug_implementations, unreachable_pub)]
 
 use std::sync::Arc;
 
 use oncekey::core::{Key, Scope, Store};
+use oncekey::flow::rusqlite::Rusqlite;
 use oncekey::flow::sqlx::{SqlxMysql, SqlxPostgres, SqlxSqlite};
+use oncekey::flow::tokio_postgres::TokioPostgres;
 use oncekey::flow::{Dialect, FlowKey, Halt, Local, PhaseTx, TxStore, Value, migrate};
 use oncekey::store::mysql::MysqlOptions;
 use oncekey::store::postgres::PostgresOptions;
@@ -77,6 +79,15 @@ pub async fn sqlite() -> Rig<SqlxSqlite> {
     Rig { keys: Arc::new(keys), db, narrow, _folder: Some(folder) }.with_tables().await
 }
 
+pub async fn rusqlite() -> Rig<Rusqlite> {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("app.db");
+    let db = Rusqlite::open(&path).unwrap();
+    let narrow = Rusqlite::new([rusqlite::Connection::open(&path).unwrap()]).unwrap();
+    let keys = SqliteOptions::new(&path).placement(Placement::Shared).open().unwrap();
+    Rig { keys: Arc::new(keys), db, narrow, _folder: Some(folder) }.with_tables().await
+}
+
 fn name() -> String {
     let mut bytes = [0; 5];
     getrandom::fill(&mut bytes).unwrap();
@@ -94,6 +105,26 @@ pub async fn postgres() -> Rig<SqlxPostgres> {
     Rig { keys: Arc::new(keys), db, narrow, _folder: None }.with_tables().await
 }
 
+pub async fn tokio_postgres() -> Rig<TokioPostgres> {
+    let (url, name) = (std::env::var("ONCEKEY_TEST_POSTGRES").unwrap(), format!("l{}", name()));
+    let keys = PostgresOptions::new(&url).schema(&name).open().await.unwrap();
+    let (db, narrow) = (dialled(&url, 8), dialled(&url, 1));
+    let (db, narrow) = (db.schema(&name).unwrap(), narrow.schema(&name).unwrap());
+    Rig { keys: Arc::new(keys), db, narrow, _folder: None }.with_tables().await
+}
+
+pub fn dialled(url: &str, most: usize) -> TokioPostgres {
+    let url = url.to_owned();
+    TokioPostgres::dial(most, move || {
+        let url = url.clone();
+        async move {
+            let (client, connection) = tokio_postgres::connect(&url, tokio_postgres::NoTls).await?;
+            tokio::spawn(connection);
+            Ok::<_, tokio_postgres::Error>(client)
+        }
+    })
+}
+
 pub async fn mysql() -> Rig<SqlxMysql> {
     let (url, name) = (std::env::var("ONCEKEY_TEST_MYSQL").unwrap(), format!("l{}_", name()));
     let keys = MysqlOptions::new(&url).prefix(&name).open().await.unwrap();
@@ -105,16 +136,24 @@ pub async fn mysql() -> Rig<SqlxMysql> {
     Rig { keys: Arc::new(keys), db, narrow, _folder: None }.with_tables().await
 }
 
-/// Runs each case on SQLite, and on the servers where there are some.
+/// Runs each case on SQLite, and on the servers where there are some, with each driver.
 macro_rules! on_each_database {
     ($($case:ident),+ $(,)?) => {
         mod on_sqlite {
             $(#[tokio::test]
             async fn $case() { super::$case(super::databases::sqlite().await).await; })+
         }
+        mod on_rusqlite {
+            $(#[tokio::test]
+            async fn $case() { super::$case(super::databases::rusqlite().await).await; })+
+        }
         mod on_postgres {
             $(#[tokio::test] #[ignore = "needs PostgreSQL: run cargo xtask test"]
             async fn $case() { super::$case(super::databases::postgres().await).await; })+
+        }
+        mod on_tokio_postgres {
+            $(#[tokio::test] #[ignore = "needs PostgreSQL: run cargo xtask test"]
+            async fn $case() { super::$case(super::databases::tokio_postgres().await).await; })+
         }
         mod on_mysql {
             $(#[tokio::test] #[ignore = "needs MySQL: run cargo xtask test"]

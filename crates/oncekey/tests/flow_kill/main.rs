@@ -3,7 +3,13 @@
 //! A child process runs a flow and kills itself at one point; another child, as the next process,
 //! brings it to its end. The toy provider lives in the parent: it dedupes by key and counts by itself,
 //! whatever the flow believes. I44, I45, I48.
-#![cfg(all(feature = "flow", feature = "sqlite", feature = "postgres", feature = "mysql"))]
+#![cfg(all(
+    feature = "flow-rusqlite",
+    feature = "flow-tokio-postgres",
+    feature = "sqlite",
+    feature = "postgres",
+    feature = "mysql"
+))]
 #![expect(clippy::unwrap_used, reason = "what tests share fails as tests do")]
 #![allow(clippy::wildcard_enum_match_arm, reason = "a test fails on whatever it does not expect")]
 
@@ -15,18 +21,22 @@ mod provider;
 
 use std::path::PathBuf;
 
+use oncekey::flow::rusqlite::Rusqlite;
 use oncekey::flow::sqlx::{SqlxMysql, SqlxPostgres, SqlxSqlite};
+use oncekey::flow::tokio_postgres::TokioPostgres;
 use oncekey::flow::{TxStore, Value, migrate};
 
 use self::child::Process;
 use self::orders::{PROVIDER, Role, Tables};
 use self::provider::Provider;
 
-/// Which database a child works on.
+/// Which database a child works on, and with which driver, where it is not sqlx.
 #[derive(Clone, Debug)]
 enum Place {
     Sqlite(PathBuf),
+    Rusqlite(PathBuf),
     Postgres(String),
+    TokioPostgres(String),
     Mysql(String),
 }
 
@@ -34,7 +44,9 @@ impl Place {
     fn spec(&self) -> PathBuf {
         match self {
             Self::Sqlite(path) => format!("sqlite:{}", path.display()).into(),
+            Self::Rusqlite(path) => format!("rusqlite:{}", path.display()).into(),
             Self::Postgres(name) => format!("postgres:{name}").into(),
+            Self::TokioPostgres(name) => format!("tokio-postgres:{name}").into(),
             Self::Mysql(name) => format!("mysql:{name}").into(),
         }
     }
@@ -43,7 +55,9 @@ impl Place {
         let (kind, rest) = spec.split_once(':').unwrap();
         match kind {
             "sqlite" => Self::Sqlite(rest.into()),
+            "rusqlite" => Self::Rusqlite(rest.into()),
             "postgres" => Self::Postgres(rest.to_owned()),
+            "tokio-postgres" => Self::TokioPostgres(rest.to_owned()),
             _ => Self::Mysql(rest.to_owned()),
         }
     }
@@ -55,7 +69,9 @@ impl Place {
         let name: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
         match kind {
             "sqlite" => Self::Sqlite(folder.path().join("app.db")),
+            "rusqlite" => Self::Rusqlite(folder.path().join("app.db")),
             "postgres" => Self::Postgres(format!("k{name}")),
+            "tokio-postgres" => Self::TokioPostgres(format!("k{name}")),
             _ => Self::Mysql(format!("k{name}_")),
         }
     }
@@ -67,6 +83,14 @@ macro_rules! with_store {
         match $place {
             Place::Sqlite(path) => {
                 let $store = SqlxSqlite::open(path).await.unwrap();
+                $body
+            }
+            Place::Rusqlite(path) => {
+                let $store = Rusqlite::open(path).unwrap();
+                $body
+            }
+            Place::TokioPostgres(name) => {
+                let $store = dialled().schema(&name).unwrap();
                 $body
             }
             Place::Postgres(name) => {
@@ -85,6 +109,18 @@ macro_rules! with_store {
             }
         }
     };
+}
+
+fn dialled() -> TokioPostgres {
+    let url = std::env::var("ONCEKEY_TEST_POSTGRES").unwrap();
+    TokioPostgres::dial(3, move || {
+        let url = url.clone();
+        async move {
+            let (client, connection) = tokio_postgres::connect(&url, tokio_postgres::NoTls).await?;
+            tokio::spawn(connection);
+            Ok::<_, tokio_postgres::Error>(client)
+        }
+    })
 }
 
 /// Not a test, but what a child process does.
@@ -184,6 +220,18 @@ fn a_saga_killed_at_any_point_takes_back_once_on_mysql() {
     enumerate("mysql", "saga");
 }
 
+/// The way back is the same statements again: the way there is enough for another driver.
+#[test]
+fn a_flow_killed_at_any_point_charges_once_with_rusqlite() {
+    enumerate("rusqlite", "rides");
+}
+
+#[test]
+#[ignore = "needs PostgreSQL: run cargo xtask test"]
+fn a_flow_killed_at_any_point_charges_once_with_tokio_postgres() {
+    enumerate("tokio-postgres", "rides");
+}
+
 /// SIGSTOP inside a phase, past the lease: the next process ends the flow, and when the first one goes
 /// on, its transaction rolls back with everything in it.
 fn frozen(kind: &str) {
@@ -227,4 +275,15 @@ fn a_frozen_owner_rolls_back_after_a_takeover_on_postgres() {
 #[ignore = "needs MySQL: run cargo xtask test"]
 fn a_frozen_owner_rolls_back_after_a_takeover_on_mysql() {
     frozen("mysql");
+}
+
+#[test]
+fn a_frozen_owner_rolls_back_after_a_takeover_with_rusqlite() {
+    frozen("rusqlite");
+}
+
+#[test]
+#[ignore = "needs PostgreSQL: run cargo xtask test"]
+fn a_frozen_owner_rolls_back_after_a_takeover_with_tokio_postgres() {
+    frozen("tokio-postgres");
 }

@@ -69,6 +69,25 @@ pub async fn mysql(prefix: &str, connections: u32) -> SqlxMysql {
     SqlxMysql::with_prefix(pool, prefix).unwrap()
 }
 
+#[cfg(feature = "flow-rusqlite")]
+pub fn rusqlite(path: PathBuf) -> oncekey::flow::rusqlite::Rusqlite {
+    oncekey::flow::rusqlite::Rusqlite::open(path).unwrap()
+}
+
+#[cfg(feature = "flow-tokio-postgres")]
+pub fn tokio_postgres(schema: &str, most: usize) -> oncekey::flow::tokio_postgres::TokioPostgres {
+    let url = url_of("ONCEKEY_TEST_POSTGRES");
+    let store = oncekey::flow::tokio_postgres::TokioPostgres::dial(most, move || {
+        let url = url.clone();
+        async move {
+            let (client, connection) = tokio_postgres::connect(&url, tokio_postgres::NoTls).await?;
+            tokio::spawn(connection);
+            Ok::<_, tokio_postgres::Error>(client)
+        }
+    });
+    store.schema(schema).unwrap()
+}
+
 /// Does something with the store of a place, whichever it is.
 #[macro_export]
 macro_rules! with_store {
@@ -90,7 +109,7 @@ macro_rules! with_store {
     };
 }
 
-/// Makes a test of each case for each database.
+/// Makes a test of each case for each database, and for each driver.
 #[macro_export]
 macro_rules! on_each_database {
     ($($case:ident),+ $(,)?) => {
@@ -109,6 +128,26 @@ macro_rules! on_each_database {
                 let place = $crate::outbox_common::Place::fresh("postgres", &folder);
                 let $crate::outbox_common::Place::Postgres(name) = place else { return };
                 let store = $crate::outbox_common::postgres(&name, 4).await;
+                super::$case($crate::outbox_common::made(store).await).await;
+            })+
+        }
+        #[cfg(feature = "flow-rusqlite")]
+        mod rusqlite {
+            $(#[tokio::test(flavor = "multi_thread")] async fn $case() {
+                let folder = tempfile::tempdir().unwrap();
+                let store = $crate::outbox_common::rusqlite(folder.path().join("app.db"));
+                super::$case($crate::outbox_common::made(store).await).await;
+            })+
+        }
+        #[cfg(feature = "flow-tokio-postgres")]
+        mod tokio_postgres {
+            $(#[tokio::test(flavor = "multi_thread")]
+            #[ignore = "needs PostgreSQL: run cargo xtask test"]
+            async fn $case() {
+                let folder = tempfile::tempdir().unwrap();
+                let place = $crate::outbox_common::Place::fresh("postgres", &folder);
+                let $crate::outbox_common::Place::Postgres(name) = place else { return };
+                let store = $crate::outbox_common::tokio_postgres(&name, 4);
                 super::$case($crate::outbox_common::made(store).await).await;
             })+
         }

@@ -3,23 +3,23 @@
 //! One file per database, with the same items in the same order. Nothing outside of them names a
 //! type of the driver.
 //!
-//! `begin` always runs in a task of its own. In sqlx 0.9.0, a `begin` on PostgreSQL that is dropped
-//! while the server answers leaves a connection in the pool with an open transaction: what is later
-//! written on it succeeds and is lost. A task that nobody drops ends its `begin`, and the transaction
-//! that nobody wants rolls back.
+//! `begin` always runs in a task of its own. In sqlx 0.9.0, a `begin` on PostgreSQL or MySQL that is
+//! dropped while the server answers leaves a connection in the pool with an open transaction: what is
+//! later written on it succeeds and is lost. A task that nobody drops ends its `begin`, and the
+//! transaction that nobody wants rolls back.
 
 use std::future::Future;
 
-#[cfg(feature = "mysql")]
+#[cfg(any(feature = "flow-mysql", feature = "mysql"))]
 mod mysql;
-#[cfg(feature = "postgres")]
+#[cfg(any(feature = "flow-postgres", feature = "postgres"))]
 mod postgres;
 #[cfg(feature = "sqlite")]
 mod sqlite;
 
-#[cfg(feature = "mysql")]
+#[cfg(any(feature = "flow-mysql", feature = "mysql"))]
 pub use self::mysql::SqlxMysql;
-#[cfg(feature = "postgres")]
+#[cfg(any(feature = "flow-postgres", feature = "postgres"))]
 pub use self::postgres::SqlxPostgres;
 #[cfg(feature = "sqlite")]
 pub use self::sqlite::SqlxSqlite;
@@ -37,13 +37,9 @@ async fn begun<T: Send + 'static>(
 pub(crate) fn common_trouble(error: &sqlx::Error) -> TxTrouble {
     match error {
         sqlx::Error::Database(found) if found.is_unique_violation() => TxTrouble::Duplicate,
-        sqlx::Error::Database(found) => match found.code().as_deref() {
-            Some("40001" | "40P01" | "55P03") => TxTrouble::Conflict,
-            Some(code) if ["08", "53", "57"].iter().any(|class| code.starts_with(class)) => {
-                TxTrouble::Unavailable
-            }
-            Some(_) | None => TxTrouble::Refused,
-        },
+        sqlx::Error::Database(found) => {
+            found.code().as_deref().map_or(TxTrouble::Refused, TxTrouble::of_state)
+        }
         sqlx::Error::Io(_)
         | sqlx::Error::Tls(_)
         | sqlx::Error::Protocol(_)
@@ -58,7 +54,7 @@ pub(crate) fn common_trouble(error: &sqlx::Error) -> TxTrouble {
 /// What can be done about an error that the application's own statements met, whichever database it
 /// is.
 pub(crate) fn trouble_of(error: sqlx::Error) -> TxError {
-    #[cfg(feature = "mysql")]
+    #[cfg(any(feature = "flow-mysql", feature = "mysql"))]
     if mysql::is_conflict(&error) {
         return TxError::new(TxTrouble::Conflict, error);
     }

@@ -50,18 +50,13 @@ impl TxStore for SqlxMysql {
     }
 
     async fn begin(&self) -> Result<Self::Tx, TxError> {
-        let pool = self.pool.clone();
-        super::begun(async move {
-            let mut connection = pool.acquire().await?;
-            // The default, REPEATABLE READ, locks gaps between rows, and then strangers wait for each
-            // other. The flow's own row serialises it anyway.
-            connection.execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED").await?;
-            let mut tx = Transaction::begin(connection, None).await?;
-            tx.execute("SAVEPOINT oncekey_phase").await?;
-            Ok(tx)
-        })
-        .await?
-        .map_err(trouble)
+        // The default, REPEATABLE READ, locks gaps between rows, and then strangers wait for each
+        // other. The flow's own row serialises it anyway.
+        self.begun("SET TRANSACTION ISOLATION LEVEL READ COMMITTED").await
+    }
+
+    async fn begin_serializable(&self) -> Result<Self::Tx, TxError> {
+        self.begun("SET TRANSACTION ISOLATION LEVEL SERIALIZABLE").await
     }
 
     fn conn(tx: &mut Self::Tx) -> &mut Self::Conn {
@@ -119,6 +114,22 @@ impl TxStore for SqlxMysql {
     async fn script(&self, text: &str) -> Result<(), TxError> {
         sqlx::raw_sql(AssertSqlSafe(text)).execute(&self.pool).await.map_err(trouble)?;
         Ok(())
+    }
+}
+
+impl SqlxMysql {
+    /// Begins the next transaction of a connection, which is to be as `isolation` says.
+    async fn begun(&self, isolation: &'static str) -> Result<Transaction<'static, MySql>, TxError> {
+        let pool = self.pool.clone();
+        super::begun(async move {
+            let mut connection = pool.acquire().await?;
+            connection.execute(isolation).await?;
+            let mut tx = Transaction::begin(connection, None).await?;
+            tx.execute("SAVEPOINT oncekey_phase").await?;
+            Ok(tx)
+        })
+        .await?
+        .map_err(trouble)
     }
 }
 

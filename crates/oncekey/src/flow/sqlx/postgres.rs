@@ -24,6 +24,8 @@ const SCHEMA: &str = "oncekey";
 /// The setting ends with the transaction: so a statement can tell whether it is still the one that
 /// was begun, without another round trip.
 const BEGIN: &str = "BEGIN; SET LOCAL oncekey.phase = 'on'";
+const BEGIN_SERIALIZABLE: &str =
+    "BEGIN ISOLATION LEVEL SERIALIZABLE; SET LOCAL oncekey.phase = 'on'";
 
 impl SqlxPostgres {
     /// On a pool of the application, with the tables in schema `oncekey`.
@@ -59,6 +61,12 @@ impl TxStore for SqlxPostgres {
     async fn begin(&self) -> Result<Self::Tx, TxError> {
         let pool = self.pool.clone();
         super::begun(async move { pool.begin_with(BEGIN).await }).await?.map_err(trouble)
+    }
+
+    async fn begin_serializable(&self) -> Result<Self::Tx, TxError> {
+        let pool = self.pool.clone();
+        let begun = super::begun(async move { pool.begin_with(BEGIN_SERIALIZABLE).await });
+        begun.await?.map_err(trouble)
     }
 
     fn conn(tx: &mut Self::Tx) -> &mut Self::Conn {

@@ -100,6 +100,11 @@ impl TxStore for SqlxSqlite {
         .map_err(trouble)
     }
 
+    /// There is one writer, and who only reads sees one state.
+    async fn begin_serializable(&self) -> Result<Self::Tx, TxError> {
+        self.begin().await
+    }
+
     fn conn(tx: &mut Self::Tx) -> &mut Self::Conn {
         tx
     }
