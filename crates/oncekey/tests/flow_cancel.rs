@@ -227,7 +227,8 @@ async fn a_begin_that_is_dropped_at_any_poll_leaves_a_clean_connection<S: TxStor
 }
 
 /// Whether what is written after a dropped `begin` of sqlx itself is lost, for some moment of the drop. That
-/// is the trap, and why ours runs in a task. Where this fails one day, the trap is gone.
+/// is the trap, and why ours runs in a task. Where this fails one day, the trap is gone. MySQL has it, too, but
+/// not every time: a drop has to fall between two packets there, which no test can arrange.
 macro_rules! is_lost {
     ($rig:expr) => {{
         let rig = $rig;
@@ -257,10 +258,4 @@ async fn a_dropped_begin_of_the_driver_itself_loses_nothing_on_sqlite() {
 #[ignore = "needs PostgreSQL: run cargo xtask test"]
 async fn a_dropped_begin_of_the_driver_itself_loses_writes_on_postgres() {
     assert!(is_lost!(databases::postgres().await));
-}
-
-#[tokio::test]
-#[ignore = "needs MySQL: run cargo xtask test"]
-async fn a_dropped_begin_of_the_driver_itself_loses_writes_on_mysql() {
-    assert!(is_lost!(databases::mysql().await));
 }

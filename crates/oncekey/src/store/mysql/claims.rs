@@ -221,7 +221,7 @@ async fn decide_on(
 /// The clock and the high-water mark, which is nothing as long as no record has gone.
 fn clock_of(set: Option<&Set>) -> Result<(Timestamp, Option<Fence>), Trouble> {
     let row = set.and_then(|set| set.rows.first());
-    let row = row.ok_or(Trouble::damaged("the highest fence that was removed is gone"))?;
+    let row = row.ok_or(Trouble::NoMark)?;
     let now = Timestamp::from_micros(row::number(row, 0)?);
     Ok((now, Fence::from_number(row::number(row, 1)?)))
 }

@@ -21,7 +21,12 @@ pub(super) enum Trouble {
     NotSent(StoreError),
     /// A row is not what was written.
     Row(Damage),
+    /// The row of the high-water mark is gone.
+    NoMark,
 }
+
+const NO_MARK: &str = "the table of the clock has lost its row, and fences may not rise without it: restore \
+                       a backup, or insert the row with a fence above every other";
 
 /// A duplicate key.
 pub(super) const DUPLICATE: u16 = 1062;
@@ -47,7 +52,9 @@ impl Trouble {
     pub(super) fn code(&self) -> Option<u16> {
         match self {
             Self::Refused(error) => Some(error.code),
-            Self::Lost(_) | Self::Silent(_) | Self::NotSent(_) | Self::Row(_) => None,
+            Self::Lost(_) | Self::Silent(_) | Self::NotSent(_) | Self::Row(_) | Self::NoMark => {
+                None
+            }
         }
     }
 
@@ -74,6 +81,7 @@ impl Trouble {
             }
             Self::NotSent(error) => Failure::NotSent(error),
             Self::Row(damage) => Failure::Refused(damage.into()),
+            Self::NoMark => Failure::Refused(StoreError::new(ErrorKind::Corrupt, NO_MARK)),
             unknown @ (Self::Refused(_) | Self::Lost(_) | Self::Silent(_)) => {
                 Failure::Unknown(unknown.of_write())
             }
@@ -95,6 +103,7 @@ impl Trouble {
             }
             Self::NotSent(error) => error,
             Self::Row(damage) => damage.into(),
+            Self::NoMark => StoreError::new(ErrorKind::Corrupt, NO_MARK),
         }
     }
 }
@@ -179,11 +188,7 @@ pub(super) fn from_server(error: ServerError) -> StoreError {
         1045 | 1698 => {
             (ErrorKind::Unsuitable, "the server refused the user or the password: check the URL")
         }
-        NULL => (
-            ErrorKind::Corrupt,
-            "the table of the clock has lost its row, and fences may not rise without it: restore a \
-             backup, or insert the row with a fence above every other",
-        ),
+        NULL => (ErrorKind::Corrupt, NO_MARK),
         1049 => (ErrorKind::Unsuitable, "the database of the URL does not exist: create it first"),
         1146 => (
             ErrorKind::Unsuitable,
