@@ -227,8 +227,8 @@ async fn a_begin_that_is_dropped_at_any_poll_leaves_a_clean_connection<S: TxStor
 }
 
 /// Whether what is written after a dropped `begin` of sqlx itself is lost, for some moment of the drop. That
-/// is the trap, and why ours runs in a task. Where this fails one day, the trap is gone. MySQL has it, too, but
-/// not every time: a drop has to fall between two packets there, which no test can arrange.
+/// is the trap, and why ours runs in a task. Where this fails one day, the trap is gone. On MySQL it
+/// was seen in some runs and not in others, so nothing is asserted there.
 macro_rules! is_lost {
     ($rig:expr) => {{
         let rig = $rig;
