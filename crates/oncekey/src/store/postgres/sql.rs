@@ -160,9 +160,12 @@ const CLAIM: [Type; 13] = [
 
 /// The clock is read for each row when its turn has come, and only once. The mark `high` keeps the
 /// fence above those of records that are gone, if the clock has stepped back since. A store without
-/// its mark grants nothing.
+/// its mark grants nothing. Which mark was read is left for [`LIFT`], until the transaction ends.
 fn claim() -> String {
-    "INSERT INTO {records} (key_id, format, state, fence, born, owner, class, sent, at,
+    "WITH mark AS (
+        SELECT number, set_config('oncekey.high', number::text, true)
+        FROM {meta} WHERE name = 'high')
+    INSERT INTO {records} (key_id, format, state, fence, born, owner, class, sent, at,
         created, fingerprint_version, fingerprint, seal, places, key, scope, route, request)
     SELECT u.key_id, 1, 15, greatest(c.now, m.number + 1), c.now, u.owner, u.class, u.sent,
         c.now + u.lease, c.now, u.fingerprint_version, u.fingerprint, u.seal, u.places, u.key,
@@ -171,19 +174,21 @@ fn claim() -> String {
             AS u(key_id, owner, class, sent, lease, fingerprint_version, fingerprint, seal,
                 places, key, scope, route, request) ORDER BY key_id) AS u
     CROSS JOIN LATERAL (SELECT u.key_id, {now} AS now OFFSET 0) AS c
-    JOIN {meta} AS m ON m.name = 'high'
+    CROSS JOIN mark AS m
     ON CONFLICT (key_id) DO NOTHING
     RETURNING key_id, fence, at"
         .to_owned()
 }
 
-/// What stands where claims were not granted.
+/// What stands where claims were not granted. What this transaction has made itself is left out: the
+/// rest of its batch would be sent back whole, and thrown away.
 fn found() -> String {
     format!(
         "SELECT {COLUMNS}, CASE WHEN octet_length(r.body) > {FAR} THEN 1 ELSE 0 END AS far,
             CASE WHEN octet_length(r.body) > {FAR} THEN NULL ELSE r.body END AS body,
             {{now}} AS now
-        FROM {{records}} AS r WHERE r.key_id = ANY($1)"
+        FROM {{records}} AS r WHERE r.key_id = ANY($1)
+            AND r.xmin IS DISTINCT FROM pg_current_xact_id_if_assigned()::xid"
     )
 }
 
@@ -201,10 +206,17 @@ fn whole() -> String {
 /// after the insertion sees it. That is needed for one claim in a hundred if keys are released all
 /// the time, else never. It must be the same transaction: a fence that others can see, or that an owner
 /// who asks again is told, is not changed any more.
+///
+/// A mark that is still the one that the insertion read has nothing below it to lift, and then no
+/// record is looked at: to find that out record by record took a fifth of the time of a claim.
 const LIFT: &str = "
     UPDATE {records} AS r SET fence = greatest(r.fence + 1, {now}, m.number + 1)
     FROM {meta} AS m
-    WHERE m.name = 'high' AND r.key_id = ANY($1) AND r.fence <= m.number AND r.state + 0 = 15
+    WHERE m.name = 'high' AND r.key_id = ANY ((
+            SELECT CASE WHEN number > coalesce(
+                nullif(current_setting('oncekey.high', true), ''), '-1')::bigint THEN $1 END
+            FROM {meta} WHERE name = 'high')::bytea[])
+        AND r.fence <= m.number AND r.state + 0 = 15
         AND r.xmin = pg_current_xact_id_if_assigned()::xid
     RETURNING r.key_id, r.fence";
 

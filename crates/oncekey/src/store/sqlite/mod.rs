@@ -22,6 +22,7 @@ mod aftermath;
 mod browse;
 mod erase;
 mod error;
+mod hope;
 mod inspect;
 mod job;
 mod known;

@@ -24,6 +24,7 @@ use tokio::sync::{Semaphore, oneshot};
 
 use super::aftermath;
 use super::error::{closed, from_sqlite, still_in_the_log};
+use super::hope::Hope;
 use super::job::{Job, MOST_OPERATIONS, answer, answer_all, take_batch};
 use super::log::{self, Emptied};
 use super::op::{Op, Reply};
@@ -181,7 +182,13 @@ impl Thread {
     fn run(mut self, jobs: &Exit<Job>) {
         let mut waiting = VecDeque::new();
         let mut patience = Patience::default();
-        while jobs.gather(&mut waiting, patience) {
+        let mut hope = Hope::default();
+        loop {
+            let before = waiting.len();
+            if !jobs.gather(&mut waiting, patience) {
+                return;
+            }
+            hope.learn(patience.expected, before, waiting.len());
             let batch = take_batch(&mut waiting);
             let done = batch.len();
             let watch = Stopwatch::start();
@@ -199,7 +206,8 @@ impl Thread {
             // Those who came meanwhile and those who are back in a moment: counting both keeps
             // callers from falling into two groups that take turns, each with its own commit.
             jobs.take(&mut waiting);
-            let expected = (done + waiting.len()).min(MOST_OPERATIONS);
+            let all = (done + waiting.len()).min(MOST_OPERATIONS);
+            let expected = if hope.is_up() { all } else { 0 };
             self.checkpoint(done);
             self.clear();
             let first = (!self.unclear.is_empty()).then_some(BETWEEN_TRIES);
