@@ -207,6 +207,36 @@ async fn fences_rise_above_records_that_are_gone_and_ahead_of_the_clock() {
     drop_schema(&admin, &schema).await;
 }
 
+/// I2: a claim that read the mark before a removal, and waited for that removal, is granted a fence
+/// above the mark that the removal has left.
+#[tokio::test]
+#[ignore = "needs PostgreSQL: run cargo xtask test"]
+async fn a_claim_that_waited_for_a_removal_gets_a_higher_fence() {
+    let mut remover = admin().await;
+    let schema = fresh_schema(&remover).await;
+    let open = || async { PostgresOptions::new(url()).schema(&schema).open().await.unwrap() };
+    let store = open().await;
+    let lease = win(&store, &claim(1, 1)).await;
+    let mark = lease.fence.number() + 3_600_000_000;
+    let removal = remover.transaction().await.unwrap();
+    let remove = format!("DELETE FROM {schema}.oncekey_records");
+    removal.batch_execute(&remove).await.unwrap();
+    // A process that has not met the key: one that has would look before it inserts.
+    let stranger = open().await;
+    let waiting = tokio::spawn(async move { win(&stranger, &claim(1, 2)).await });
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    assert!(!waiting.is_finished(), "the removal is not committed yet");
+    let raise = format!("UPDATE {schema}.oncekey_meta SET number = {mark} WHERE name = 'high'");
+    removal.batch_execute(&raise).await.unwrap();
+    removal.commit().await.unwrap();
+    let granted = waiting.await.expect("no panic");
+    assert!(granted.fence.number() > mark, "{} is not above {mark}", granted.fence);
+    let stands = store.get(&granted.id).await.unwrap().expect("the claim is on record");
+    assert_eq!(stands.fence, granted.fence);
+    drop(store);
+    drop_schema(&remover, &schema).await;
+}
+
 #[tokio::test]
 #[ignore = "needs PostgreSQL: run cargo xtask test"]
 async fn a_record_from_elsewhere_is_restored_once() {
