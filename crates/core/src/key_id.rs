@@ -50,6 +50,15 @@ impl KeyId {
         KeyId(bytes)
     }
 
+    /// The first eight digits, as log lines show them.
+    #[must_use]
+    pub fn short(&self) -> String {
+        let mut text = String::with_capacity(8);
+        // A text takes everything.
+        let _ = write_hex(&mut text, &self.0[..4]);
+        text
+    }
+
     /// The digest.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8; 32] {

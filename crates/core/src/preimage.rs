@@ -114,7 +114,17 @@ pub(crate) fn keyed_state(secret: &[u8]) -> Hmac<Sha256> {
 
 /// Writes bytes as lower-case hex.
 pub(crate) fn write_hex(out: &mut impl std::fmt::Write, bytes: &[u8]) -> std::fmt::Result {
-    bytes.iter().try_for_each(|byte| write!(out, "{byte:02x}"))
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    // A digest at a time: going through a formatter for every byte took a fiftieth of a replay.
+    for chunk in bytes.chunks(32) {
+        let mut text = [0; 64];
+        for (pair, byte) in text.chunks_exact_mut(2).zip(chunk) {
+            pair[0] = DIGITS[usize::from(byte >> 4)];
+            pair[1] = DIGITS[usize::from(byte & 15)];
+        }
+        out.write_str(std::str::from_utf8(&text[..2 * chunk.len()]).expect("digits"))?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -122,6 +132,17 @@ mod tests {
     use super::*;
 
     static TEST: Domain = Domain::new("test", 1);
+
+    #[test]
+    fn hex_of_any_length_is_what_a_formatter_writes() {
+        for length in [0, 1, 31, 32, 33, 300] {
+            let bytes: Vec<u8> = (0..length).map(|n: u16| (n % 256) as u8).collect();
+            let mut text = String::new();
+            write_hex(&mut text, &bytes).unwrap();
+            let plain: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+            assert_eq!(text, plain);
+        }
+    }
 
     fn digest(fields: &[&[u8]]) -> [u8; 32] {
         let mut preimage = TEST.start(None);

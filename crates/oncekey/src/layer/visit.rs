@@ -7,7 +7,7 @@ use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, Method, Request, Response, Version};
 use http_body::Body;
-use oncekey_core::{Key, Scope, fingerprint};
+use oncekey_core::{Key, KeyId, Scope, fingerprint};
 use tower_service::Service;
 use tracing::field::{Empty, display};
 use tracing::{Instrument as _, Span};
@@ -151,8 +151,8 @@ impl Visit {
             let parts = &work.parts;
             return match (self.key(parts, &body)?, self.rule.needs()) {
                 (Some(key), _) => {
-                    let scope = self.scope(parts, &key)?;
-                    Ok(self.recall(parts, key, scope, &body))
+                    let named = self.name(parts, &key)?;
+                    Ok(self.recall(parts, key, named, &body))
                 }
                 (None, Mode::Required) => Err(self.missing()),
                 (None, Mode::Optional | Mode::Off) => {
@@ -162,9 +162,9 @@ impl Visit {
             };
         }
         let key = self.key(&work.parts, &[])?.ok_or_else(|| self.missing())?;
-        let scope = self.scope(&work.parts, &key)?;
+        let named = self.name(&work.parts, &key)?;
         let body = self.read(work, Some(&key)).await?;
-        Ok(self.recall(&work.parts, key, scope, &body))
+        Ok(self.recall(&work.parts, key, named, &body))
     }
 
     fn key(&self, parts: &Parts, body: &[u8]) -> Result<Option<Key>, Box<Turned>> {
@@ -203,17 +203,18 @@ impl Visit {
         Turned::new(Outcome::MissingKey, problem, None)
     }
 
-    fn scope(&self, parts: &Parts, key: &Key) -> Result<Scope, Box<Turned>> {
+    /// Whom the key belongs to, and what its record is called.
+    fn name(&self, parts: &Parts, key: &Key) -> Result<(Scope, KeyId), Box<Turned>> {
         let from = self.rule.own_scope().unwrap_or(&self.config.scope);
         let scope = from.find(parts).map_err(|refused| {
             Turned::new(Outcome::InvalidRequest, refused.problem(), Some(key))
         })?;
+        let id = self.config.engine.key_id(&scope, key);
         if !self.span.is_disabled() && self.config.key_hash == KeyHash::Shown {
             // Eight digits find a record in a log and say nothing about the key.
-            let id = self.config.engine.key_id(&scope, key).to_string();
-            self.span.record("idempotency.key_hash", &id[..8]);
+            self.span.record("idempotency.key_hash", id.short().as_str());
         }
-        Ok(scope)
+        Ok((scope, id))
     }
 
     /// Reads the body, and leaves what was read in its place.
@@ -251,9 +252,14 @@ impl Visit {
     }
 
     /// Looks whether somebody remembers the answer, and computes the fingerprint only if not.
-    fn recall(&self, parts: &Parts, key: Key, scope: Scope, body: &Bytes) -> Prepared {
+    fn recall(
+        &self,
+        parts: &Parts,
+        key: Key,
+        (scope, id): (Scope, KeyId),
+        body: &Bytes,
+    ) -> Prepared {
         let head = Head::of(parts, self.config.uri(parts));
-        let id = self.config.engine.key_id(&scope, &key);
         head.with_subject(&self.rule, body, |subject| {
             let exact = self.config.exactly.of(&self.rule, subject);
             if let Some(exact) = exact
