@@ -1,11 +1,5 @@
-//! Where memory comes from, and how much of it is asked for.
-//!
-//! A new key allocates on one thread and is freed on another, and part of it stays in the memory of
-//! recent answers. The allocator of the C library grows its heaps for that in steps so small that the
-//! kernel is asked all the time: an eighth of a new key's processor time. This one is not.
-//!
-//! A program that is built to be measured (feature `count-allocations`) counts instead. `cargo xtask
-//! bench gateway` asks before and after some requests, and so shows what each costs.
+//! Counts what the program allocates, if it is built to be measured (feature `count-allocations`).
+//! `cargo xtask bench gateway` asks before and after some requests, and so shows what each costs.
 
 use serde::Serialize;
 
@@ -16,10 +10,6 @@ pub(crate) struct Allocations {
     count: usize,
     bytes: usize,
 }
-
-#[cfg(not(feature = "count-allocations"))]
-#[global_allocator]
-static SWIFT: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 #[cfg(feature = "count-allocations")]
 #[global_allocator]
