@@ -15,9 +15,6 @@ use crate::tools::{Tool, Tools};
 /// Crates that would give the core a clock, a network, a database or randomness.
 const IMPURE: [&str; 7] = ["tokio", "hyper", "http", "sqlx", "rusqlite", "rand", "getrandom"];
 
-/// How many tests of a program run at the same time. Whoever sets it knows better.
-const THREADS: &str = "RUST_TEST_THREADS";
-
 /// One line of the summary: commands that are run one after the other.
 #[derive(Debug)]
 pub(crate) struct Step {
@@ -149,14 +146,9 @@ fn tests(options: &TestOptions, sdk: &Sdk) -> Vec<Step> {
     let all = ["test", "--workspace", "--all-features", "--no-fail-fast", "--tests"];
     let examples = ["test", "--workspace", "--all-features", "--no-fail-fast", "--doc"];
     let core = ["test", "-p", "oncekey-core", "--no-fail-fast", "--tests"];
-    let test = |name, arguments: &[&str], rest: &[&str]| {
-        let mut step = Step { judge: Judge::Tests, ..step(name, &[arguments, rest].concat()) };
-        if std::env::var_os(THREADS).is_none() {
-            step.commands.iter_mut().for_each(|command| {
-                command.env(THREADS, threads().to_string());
-            });
-        }
-        step
+    let test = |name, arguments: &[&str], rest: &[&str]| Step {
+        judge: Judge::Tests,
+        ..step(name, &[arguments, rest].concat())
     };
     vec![
         test("tests", &all, &rest),
@@ -164,12 +156,6 @@ fn tests(options: &TestOptions, sdk: &Sdk) -> Vec<Step> {
         // The core must work without the features that its users may switch on.
         test("core by itself", &core, &rest),
     ]
-}
-
-/// Most tests wait: for a lease to lapse, a server to come back, a disk. So there are twice as many at a
-/// time as there are cores.
-fn threads() -> usize {
-    2 * std::thread::available_parallelism().map_or(1, usize::from)
 }
 
 /// Builds the library with each of its features alone: a missing dependency shows only there. And the

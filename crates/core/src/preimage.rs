@@ -135,8 +135,8 @@ mod tests {
 
     #[test]
     fn hex_of_any_length_is_what_a_formatter_writes() {
-        for length in [0, 1, 31, 32, 33, 300] {
-            let bytes: Vec<u8> = (0..length).map(|n: u16| (n % 256) as u8).collect();
+        for length in [0, 1, 31, 32, 33, 256] {
+            let bytes: Vec<u8> = (0..=u8::MAX).take(length).collect();
             let mut text = String::new();
             write_hex(&mut text, &bytes).unwrap();
             let plain: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
