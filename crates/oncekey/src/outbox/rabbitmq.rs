@@ -56,7 +56,8 @@ pub enum BadBroker {
     Exchange,
 }
 
-/// How long connecting may take: longer than a server takes to answer, shorter than the relay's limit.
+/// How long connecting may take, and then a message: longer than a server takes to answer, and both
+/// together shorter than the relay's limit.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How long after a failure nobody tries again: deliveries that come together fail together.
 const PAUSE: Duration = Duration::from_millis(500);
@@ -107,11 +108,10 @@ impl RabbitMqSink {
 
     /// A channel for one message alone. The client library gives what comes back to whichever confirmation
     /// is next: with two messages under way on a channel, the one that was lost could pass for the other.
-    async fn channel(&self) -> Result<Channel, &'static str> {
+    async fn channel(&self, connection: &Connection) -> Result<Channel, &'static str> {
         if let Some(channel) = self.idle_channel() {
             return Ok(channel);
         }
-        let connection = self.connection().await?;
         let channel = connection.create_channel().await.map_err(|error| said(&error))?;
         let confirm = channel.confirm_select(ConfirmSelectOptions::default()).await;
         confirm.map_err(|error| said(&error))?;
@@ -142,6 +142,16 @@ impl RabbitMqSink {
         };
         link.failed = Some((SystemUptime.elapsed(), why));
         Err(why)
+    }
+
+    /// Lets go of a connection that does not answer. It may look open for as long as two heartbeats, and every
+    /// message would wait for it again.
+    async fn let_go(&self, of: &Arc<Connection>) {
+        let mut link = self.link.lock().await;
+        if link.connection.as_ref().is_some_and(|connection| Arc::ptr_eq(connection, of)) {
+            link.connection = None;
+            self.idle().clear();
+        }
     }
 
     async fn publish(&self, channel: &Channel, message: &Message) -> lapin::Result<Confirmation> {
@@ -179,7 +189,24 @@ fn properties(message: &Message) -> Option<BasicProperties> {
 #[async_trait]
 impl Sink for RabbitMqSink {
     async fn deliver(&self, message: &Message) -> Delivery {
-        let channel = match self.channel().await {
+        let connection = match self.connection().await {
+            Ok(connection) => connection,
+            Err(why) => return Delivery::retry(why),
+        };
+        if let Ok(said) = tokio::time::timeout(PATIENCE, self.hand_over(&connection, message)).await
+        {
+            return said;
+        }
+        self.let_go(&connection).await;
+        Delivery::retry(
+            "RabbitMQ does not answer: see its log, and whether it lacks memory or disk",
+        )
+    }
+}
+
+impl RabbitMqSink {
+    async fn hand_over(&self, connection: &Connection, message: &Message) -> Delivery {
+        let channel = match self.channel(connection).await {
             Ok(channel) => channel,
             Err(why) => return Delivery::retry(why),
         };

@@ -2,6 +2,7 @@
 //!
 //! - `nats`: a stream of NATS JetStream.
 //! - `rabbitmq`: an exchange of RabbitMQ.
+//! - `proxy`: a way to a broker that can be broken.
 //! - `server`: a broker of its own for each test that kills it.
 #![cfg(all(
     feature = "outbox-nats",
@@ -15,6 +16,9 @@
 mod nats;
 #[path = "../outbox_common/mod.rs"]
 mod outbox_common;
+#[expect(dead_code, reason = "other tests need the rest of it")]
+#[path = "../common/proxy.rs"]
+mod proxy;
 mod rabbitmq;
 mod server;
 

@@ -10,6 +10,7 @@ use lapin::{Channel, Connection, ConnectionProperties};
 use oncekey::outbox::{Outbox, RabbitMqSink, Staged};
 
 use crate::outbox_common::stage;
+use crate::proxy::{Fault, Proxy, Way};
 use crate::server::{Kind, Server};
 use crate::{database, name, once, reason, relay, through_a_crash};
 
@@ -129,6 +130,36 @@ async fn a_server_that_is_not_there_is_tried_again() {
     assert_eq!(once(&relay).await.dead, 1);
     let (_, why) = reason(&store).await;
     assert_eq!(why, "RabbitMQ cannot be reached: see whether the server runs at this address");
+}
+
+/// A connection over which nothing comes back looks open for minutes. The message that finds it so is given
+/// back in time, and the next one goes over another connection.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs RabbitMQ: run cargo xtask test"]
+async fn a_connection_that_falls_silent_is_not_used_again() {
+    let (_folder, store) = database().await;
+    let (_connection, channel) = channel(&shared()).await;
+    let queue = name();
+    declare(&channel, &queue).await;
+    let url = shared();
+    let port = url.rsplit(':').next().and_then(|end| end.split('/').next()).unwrap();
+    let proxy = Proxy::start(port.parse().unwrap()).await;
+    let url = url.replace(&format!(":{port}/"), &format!(":{}/", proxy.port()));
+    let relay = relay(&store, RabbitMqSink::new(&url, "").unwrap());
+    stage(&store, Staged::raw(queue.as_str(), "1".to_owned())).await;
+    assert_eq!(once(&relay).await.sent, 1);
+    proxy.set(Fault::Lose(Way::Down));
+    stage(&store, Staged::raw(queue.as_str(), "2".to_owned())).await;
+    assert_eq!(once(&relay).await.sent, 0);
+    let (_, why) = reason(&store).await;
+    assert!(why.contains("does not answer"), "{why}");
+    proxy.heal();
+    proxy.listen();
+    stage(&store, Staged::raw(queue.as_str(), "3".to_owned())).await;
+    assert_eq!(once(&relay).await.sent, 1);
+    // What a client says first over a new connection.
+    let heard = proxy.heard().up;
+    assert!(heard.windows(4).any(|bytes| bytes == b"AMQP"), "it used the silent connection again");
 }
 
 #[tokio::test(flavor = "multi_thread")]
