@@ -154,6 +154,30 @@ impl RabbitMqSink {
         }
     }
 
+    /// Publishes one message over a channel of its own, and says what RabbitMQ made of it.
+    async fn hand_over(&self, connection: &Connection, message: &Message) -> Delivery {
+        let channel = match self.channel(connection).await {
+            Ok(channel) => channel,
+            Err(why) => return Delivery::retry(why),
+        };
+        let delivery = match self.publish(&channel, message).await {
+            Ok(Confirmation::Ack(None)) => Delivery::Sent,
+            Ok(Confirmation::Ack(Some(_))) => {
+                Delivery::retry("no queue is bound for this routing key: bind one to the exchange")
+            }
+            Ok(Confirmation::Nack(_)) => Delivery::retry(
+                "RabbitMQ could not keep the message: see the limits and the log of its queues",
+            ),
+            Ok(Confirmation::NotRequested) => {
+                Delivery::Dead("the topic or a header has more than 255 bytes".to_owned())
+            }
+            // The channel is closed or nobody knows what it is about: it is not used again.
+            Err(error) => return Delivery::retry(said(&error)),
+        };
+        self.idle().push(channel);
+        delivery
+    }
+
     async fn publish(&self, channel: &Channel, message: &Message) -> lapin::Result<Confirmation> {
         let options = BasicPublishOptions { mandatory: true, immediate: false };
         let Ok(key) = ShortString::try_new(message.topic()) else {
@@ -201,31 +225,6 @@ impl Sink for RabbitMqSink {
         Delivery::retry(
             "RabbitMQ does not answer: see its log, and whether it lacks memory or disk",
         )
-    }
-}
-
-impl RabbitMqSink {
-    async fn hand_over(&self, connection: &Connection, message: &Message) -> Delivery {
-        let channel = match self.channel(connection).await {
-            Ok(channel) => channel,
-            Err(why) => return Delivery::retry(why),
-        };
-        let delivery = match self.publish(&channel, message).await {
-            Ok(Confirmation::Ack(None)) => Delivery::Sent,
-            Ok(Confirmation::Ack(Some(_))) => {
-                Delivery::retry("no queue is bound for this routing key: bind one to the exchange")
-            }
-            Ok(Confirmation::Nack(_)) => Delivery::retry(
-                "RabbitMQ could not keep the message: see the limits and the log of its queues",
-            ),
-            Ok(Confirmation::NotRequested) => {
-                Delivery::Dead("the topic or a header has more than 255 bytes".to_owned())
-            }
-            // The channel is closed or nobody knows what it is about: it is not used again.
-            Err(error) => return Delivery::retry(said(&error)),
-        };
-        self.idle().push(channel);
-        delivery
     }
 }
 

@@ -10,7 +10,8 @@
 pub(super) struct Hope {
     /// So many rounds without waiting are left.
     resting: u32,
-    /// How many rounds it rests after the next wait in vain, less one.
+    /// How many rounds it rested after the last wait in vain. After the next one it rests twice as many,
+    /// and one.
     rest: u32,
 }
 
@@ -27,7 +28,7 @@ impl Hope {
             return;
         }
         let came = after.saturating_sub(before);
-        // Half of them make the next commit serve twice as many.
+        // With half of them the wait has paid: they share a commit that they would have had to wait for.
         if 2 * came >= expected - before {
             *self = Self::default();
         } else {
