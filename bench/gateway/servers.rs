@@ -89,14 +89,23 @@ impl Server {
         self.child.id()
     }
 
-    /// Where operators of a gateway come in, as its log says.
+    /// Where operators of a gateway come in, as its log says: a moment after it happened.
     pub(crate) fn admin_port(&self) -> Result<u16> {
-        let said = self.said();
-        let mut lines = said.lines().filter_map(|line| serde_json::from_str(line).ok());
-        let serving = lines.find(|line: &serde_json::Value| line["admin"].is_string());
-        let address = serving.as_ref().and_then(|line| line["admin"].as_str());
-        let port = address.and_then(|address| address.rsplit(':').next()?.parse().ok());
-        port.ok_or_else(|| "a gateway does not say where its operators come in".into())
+        let watch = Stopwatch::start();
+        loop {
+            let said = self.said();
+            let mut lines = said.lines().filter_map(|line| serde_json::from_str(line).ok());
+            let serving = lines.find(|line: &serde_json::Value| line["admin"].is_string());
+            let address = serving.as_ref().and_then(|line| line["admin"].as_str());
+            if let Some(port) = address.and_then(|address| address.rsplit(':').next()?.parse().ok())
+            {
+                return Ok(port);
+            }
+            if watch.elapsed() > PATIENCE {
+                return Err("a gateway does not say where its operators come in".into());
+            }
+            thread::sleep(ASK);
+        }
     }
 
     /// What it wrote.

@@ -51,6 +51,9 @@ pub(crate) fn run(options: &TestOptions) -> Result<ExitCode> {
         run.step(step, &format!("[{}/{total}]", index + 1))?;
     }
     run.part(servers)?;
+    if options.filter.is_empty() {
+        run.see_that_no_case_was_forgotten();
+    }
     let report = run.report;
     // First everything is put away, so that the count is the last line whatever happens.
     drop(folder);
@@ -102,6 +105,15 @@ impl Run<'_> {
         self.stop.check()
     }
 
+    /// A configuration without one of the cases of its kind promises less than it seems to.
+    fn see_that_no_case_was_forgotten(&mut self) {
+        let (since, failures) = (Stopwatch::start(), self.report.suites.forgotten());
+        if !failures.is_empty() {
+            let (verdict, took) = (Verdict::Failed, since.elapsed());
+            self.report.add(Row { step: "suite", verdict, counts: None, took, failures });
+        }
+    }
+
     fn step(&mut self, step: Step, position: &str) -> Result<()> {
         let mut task = self.screen.begin(&format!("{position} {}", step.name));
         let mut output = String::new();
@@ -130,8 +142,10 @@ impl Run<'_> {
         let (counts, failures) = match step.judge {
             Judge::ExitCode => (None, Vec::new()),
             Judge::Tests => {
-                let Results { counts, failures, suites } = libtest::read(&output);
-                self.report.add_suites(suites);
+                let Results { counts, failures, tests } = libtest::read(&output);
+                for (target, test, fate) in tests {
+                    self.report.suites.note(&target, &test, fate);
+                }
                 (Some(counts), failures)
             }
             Judge::Purity => {

@@ -17,16 +17,16 @@ pub(crate) struct Results {
     pub(crate) counts: Counts,
     /// `target: test` for each failed test, and `target: …` for a target that died.
     pub(crate) failures: Vec<String>,
-    /// The tests of the stores, by store and by configuration.
-    pub(crate) suites: Vec<Suite>,
+    /// Every test: its target, its name, and what became of it.
+    pub(crate) tests: Vec<(String, String, Fate)>,
 }
 
-/// What one store did in one configuration: the tests of one module of a target `store_…`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Suite {
-    pub(crate) store: String,
-    pub(crate) configuration: String,
-    pub(crate) counts: Counts,
+/// What became of a test. The later, the worse.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Fate {
+    Passed,
+    Ignored,
+    Failed,
 }
 
 impl Counts {
@@ -70,7 +70,7 @@ impl Reader {
         } else if announces_tests(line) {
             self.running = true;
         } else if let Some((test, fate)) = fate_of(line) {
-            self.note(test, fate);
+            self.results.tests.push((self.target.clone(), test.to_owned(), fate));
         } else if line == "failures:" {
             self.names.clear();
         } else if let Some(name) = line.strip_prefix("    ") {
@@ -83,25 +83,6 @@ impl Reader {
                 self.results.failures.extend(names);
             }
             self.names.clear();
-        }
-    }
-
-    fn note(&mut self, test: &str, fate: Counts) {
-        let (Some(store), Some((module, _))) =
-            (self.target.strip_prefix("store_"), test.split_once("::"))
-        else {
-            return;
-        };
-        let suites = &mut self.results.suites;
-        let known =
-            suites.iter_mut().find(|suite| suite.store == store && suite.configuration == module);
-        match known {
-            Some(suite) => suite.counts.add(fate),
-            None => suites.push(Suite {
-                store: store.to_owned(),
-                configuration: module.to_owned(),
-                counts: fate,
-            }),
         }
     }
 
@@ -128,16 +109,15 @@ fn target_of(line: &str) -> Option<String> {
 }
 
 /// The name of a test and what became of it, in a line such as `test a::b ... ok`.
-fn fate_of(line: &str) -> Option<(&str, Counts)> {
+fn fate_of(line: &str) -> Option<(&str, Fate)> {
     let (test, fate) = line.strip_prefix("test ")?.split_once(" ... ")?;
-    let mut counts = Counts::default();
-    match fate {
-        "ok" => counts.passed = 1,
-        "FAILED" => counts.failed = 1,
-        ignored if ignored.starts_with("ignored") => counts.ignored = 1,
+    let fate = match fate {
+        "ok" => Fate::Passed,
+        "FAILED" => Fate::Failed,
+        ignored if ignored.starts_with("ignored") => Fate::Ignored,
         _ => return None,
-    }
-    Some((test, counts))
+    };
+    Some((test, fate))
 }
 
 fn announces_tests(line: &str) -> bool {
@@ -164,28 +144,25 @@ fn result_of(line: &str) -> Option<Counts> {
 mod tests {
     use super::*;
 
-    /// Every configuration of every store is counted apart.
     #[test]
-    fn the_suites_of_the_stores_are_told_apart() {
+    fn every_test_is_read_with_its_target_and_its_fate() {
         let output = "\
      Running tests/store_redis.rs (target/debug/deps/store_redis-0123456789abcdef)
 
-running 5 tests
+running 3 tests
 test on_a_cluster::one ... ok
-test on_one_server::one ... ok
 test on_one_server::two ... FAILED
-test on_one_server::three ... ignored, needs Redis
-test alone ... ok
+test alone ... ignored, needs Redis
 
-test result: FAILED. 3 passed; 1 failed; 1 ignored; 0 measured; 0 filtered out
+test result: FAILED. 1 passed; 1 failed; 1 ignored; 0 measured; 0 filtered out
 ";
-        let suite = |configuration: &str, passed, failed, ignored| Suite {
-            store: "redis".to_owned(),
-            configuration: configuration.to_owned(),
-            counts: Counts { passed, failed, ignored },
-        };
-        let expected = [suite("on_a_cluster", 1, 0, 0), suite("on_one_server", 1, 1, 1)];
-        assert_eq!(read(output).suites, expected);
+        let test = |name: &str, fate| ("store_redis".to_owned(), name.to_owned(), fate);
+        let expected = [
+            test("on_a_cluster::one", Fate::Passed),
+            test("on_one_server::two", Fate::Failed),
+            test("alone", Fate::Ignored),
+        ];
+        assert_eq!(read(output).tests, expected);
     }
 
     const MIXED: &str = "\

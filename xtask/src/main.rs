@@ -22,6 +22,7 @@ mod sdk;
 mod servers;
 mod steps;
 mod stop;
+mod suite;
 mod tools;
 mod version;
 

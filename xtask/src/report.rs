@@ -3,8 +3,9 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use crate::libtest::{Counts, Suite};
+use crate::libtest::Counts;
 use crate::screen::seconds;
+use crate::suite::Suites;
 
 /// How a step ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,16 +39,13 @@ pub(crate) struct Row {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Report {
     rows: Vec<Row>,
-    suites: Vec<Suite>,
+    /// What the stores said to the suite.
+    pub(crate) suites: Suites,
 }
 
 impl Report {
     pub(crate) fn add(&mut self, row: Row) {
         self.rows.push(row);
-    }
-
-    pub(crate) fn add_suites(&mut self, suites: Vec<Suite>) {
-        self.suites.extend(suites);
     }
 
     /// A run without a single test proves nothing, so it does not pass.
@@ -59,7 +57,7 @@ impl Report {
     /// The table, what failed, and as the last line the count of tests.
     pub(crate) fn text(&self) -> String {
         let mut text = self.table();
-        text.push_str(&self.suites());
+        text.push_str(&self.suites.text());
         let failures = self.failures();
         if !failures.is_empty() {
             text.push_str("\nfailed:\n");
@@ -89,28 +87,6 @@ impl Report {
                 row.step,
                 row.verdict.label(),
                 seconds(row.took),
-            );
-        }
-        text
-    }
-
-    /// What the suite says about each store in each configuration.
-    fn suites(&self) -> String {
-        if self.suites.is_empty() {
-            return String::new();
-        }
-        let width = |of: fn(&Suite) -> &str| self.suites.iter().map(|suite| of(suite).len()).max();
-        let stores = width(|suite| &suite.store).unwrap_or(0).max(5);
-        let configurations = width(|suite| &suite.configuration).unwrap_or(0).max(13);
-        let mut text = format!(
-            "\n{:stores$}  {:configurations$}  passed  failed  skipped\n",
-            "store", "configuration"
-        );
-        for Suite { store, configuration, counts } in &self.suites {
-            let Counts { passed, failed, ignored } = counts;
-            let _ = writeln!(
-                text,
-                "{store:stores$}  {configuration:configurations$}  {passed:>6}  {failed:>6}  {ignored:>7}",
             );
         }
         text

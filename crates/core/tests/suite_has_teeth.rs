@@ -147,6 +147,8 @@ const TEETH: &[(&str, Bug)] = &[
     ("what_was_restored_survives_a_restart", Bug::RestoresAreNotDurable),
     ("the_lineage_survives_a_restart", Bug::LineageOfTheProcess),
     ("restored_records_are_shown", Bug::RestoredRecordsAreNotShown),
+    ("a_long_history_agrees_with_the_decision_tables", Bug::MergedSendMarkLost),
+    ("a_long_history_agrees_while_somebody_erases", Bug::ErasureMovesTheTimes),
     ("a_completion_wakes_a_watcher", Bug::CompletionIsSilent),
     ("a_release_wakes_a_watcher", Bug::ReleaseIsSilent),
     ("an_unknown_outcome_wakes_a_watcher", Bug::UnknownIsSilent),

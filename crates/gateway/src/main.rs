@@ -23,6 +23,7 @@ mod shelf;
 mod stop;
 mod store;
 mod telemetry;
+mod together;
 mod token;
 mod upstream;
 mod watch;

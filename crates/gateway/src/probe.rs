@@ -65,7 +65,7 @@ impl Knower {
         *request.uri_mut() = Uri::from(self.path.clone());
         request.headers_mut().insert(HOST, self.host.clone());
         request.headers_mut().insert(KEY, key.clone());
-        match self.upstream.send(request, Care::Usual).await {
+        match self.upstream.send(Box::new(request), Care::Usual).await {
             Ok(response) => understand(response, key).await,
             Err(_) => Happened::CannotTell,
         }

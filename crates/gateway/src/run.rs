@@ -3,6 +3,7 @@
 use std::future::pending;
 use std::time::Duration;
 
+use oncekey::engine::Drained;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::interval;
 
@@ -46,8 +47,8 @@ pub(crate) async fn run(args: RunArgs) -> Result<(), Exit> {
         };
     }
     tracing::info!("draining");
-    let drained = running.finish().await;
-    tracing::info!(stopped = drained.stopped, left = drained.left, "stopped");
+    let Drained { stopped, left, journalled } = running.finish().await;
+    tracing::info!(stopped, left, journalled, "stopped");
     Ok(())
 }
 

@@ -46,11 +46,15 @@ impl Rig for OpenedRig {
     }
 }
 
-oncekey::core::conformance!(async || OpenedRig::new());
-oncekey::core::browse_conformance!(async || OpenedRig::new());
-oncekey::core::erase_conformance!(async || OpenedRig::new());
-oncekey::core::restore_conformance!(async || OpenedRig::new());
-oncekey::core::restore_browse_conformance!(async || OpenedRig::new());
+mod what_a_url_opens {
+    oncekey::core::conformance!(async || super::OpenedRig::new());
+    oncekey::core::clock_conformance!(async || super::OpenedRig::new());
+    oncekey::core::browse_conformance!(async || super::OpenedRig::new());
+    oncekey::core::erase_conformance!(async || super::OpenedRig::new());
+    oncekey::core::erase_browse_conformance!(async || super::OpenedRig::new());
+    oncekey::core::restore_conformance!(async || super::OpenedRig::new());
+    oncekey::core::restore_browse_conformance!(async || super::OpenedRig::new());
+}
 
 #[tokio::test]
 async fn a_store_in_memory_says_that_it_forgets() {

@@ -3,22 +3,21 @@
 
 #![cfg(feature = "postgres")]
 
+#[path = "common/turns.rs"]
+mod turns;
+
 use std::env;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use async_trait::async_trait;
 use oncekey::core::conformance::Rig;
 use oncekey::core::conformance::model::{Op, agrees_while_erasing, agrees_with_the_model};
-use oncekey::core::store::Purged;
-use oncekey::core::wake::{Feed, Wake};
-use oncekey::core::{
-    Claim, Claimed, Completion, Erase, Erased, KeyId, Lease, Lineage, Record, Renewal, Restore,
-    Restored, Store, StoreError, Write,
-};
+use oncekey::core::{Erase, Store};
 use oncekey::store::postgres::{PostgresOptions, PostgresStore, Prepared};
 use tokio_postgres::{Client, NoTls};
+
+use self::turns::InTurns;
 
 /// Where a server is, or a panic that says how to get one.
 fn url_of(variable: &str) -> String {
@@ -146,94 +145,14 @@ impl<S: Open> Rig for SchemaRig<S> {
     }
 }
 
-/// Two stores on one schema; every call goes to the other one. A feed comes from the first: it hears
-/// half of what happens from its own store, the other half by notification.
-#[derive(Debug)]
-struct InTurns {
-    handles: [PostgresStore; 2],
-    turn: AtomicUsize,
-}
-
-impl Open for InTurns {
+/// A feed comes from the first: it hears half of what happens from its own store, the other half by
+/// notification.
+impl Open for InTurns<PostgresStore> {
     async fn open(options: &PostgresOptions) -> Self {
-        let (first, second) = (options.clone().open(), options.clone().open());
         // At the same time: both find the tables, whoever makes them.
-        let (first, second) = tokio::join!(first, second);
-        let handles = [first.expect("the store opens"), second.expect("the store opens")];
-        Self { handles, turn: AtomicUsize::new(0) }
-    }
-}
-
-impl InTurns {
-    fn next(&self) -> &PostgresStore {
-        &self.handles[self.turn.fetch_add(1, Ordering::Relaxed) % 2]
-    }
-}
-
-#[async_trait]
-impl Store for InTurns {
-    async fn claim(&self, claim: &Claim) -> Result<Claimed, StoreError> {
-        self.next().claim(claim).await
-    }
-
-    async fn renew(&self, leases: &[Lease], span: Duration) -> Result<Vec<Renewal>, StoreError> {
-        self.next().renew(leases, span).await
-    }
-
-    async fn send(&self, lease: &Lease) -> Result<Write, StoreError> {
-        self.next().send(lease).await
-    }
-
-    async fn complete(&self, lease: &Lease, completion: &Completion) -> Result<Write, StoreError> {
-        self.next().complete(lease, completion).await
-    }
-
-    async fn release(&self, lease: &Lease) -> Result<Write, StoreError> {
-        self.next().release(lease).await
-    }
-
-    async fn unknown(&self, lease: &Lease) -> Result<Write, StoreError> {
-        self.next().unknown(lease).await
-    }
-
-    async fn get(&self, id: &KeyId) -> Result<Option<Record>, StoreError> {
-        self.next().get(id).await
-    }
-
-    async fn purge(&self, limit: usize) -> Result<Purged, StoreError> {
-        self.next().purge(limit).await
-    }
-}
-
-#[async_trait]
-impl Erase for InTurns {
-    async fn erase(&self, id: &KeyId) -> Result<Erased, StoreError> {
-        self.next().erase(id).await
-    }
-}
-
-#[async_trait]
-impl Restore for InTurns {
-    async fn restore(&self, record: &Record) -> Result<Restored, StoreError> {
-        self.next().restore(record).await
-    }
-
-    async fn lineage(&self) -> Result<Lineage, StoreError> {
-        self.next().lineage().await
-    }
-
-    async fn adopt(&self) -> Result<(), StoreError> {
-        for handle in &self.handles {
-            handle.adopt().await?;
-        }
-        Ok(())
-    }
-}
-
-#[async_trait]
-impl Wake for InTurns {
-    async fn watch(&self) -> Result<Box<dyn Feed>, StoreError> {
-        self.handles[0].watch().await
+        let open = <PostgresStore as Open>::open;
+        let (first, second) = tokio::join!(open(options), open(options));
+        Self::new([first, second].map(Arc::new))
     }
 }
 
@@ -283,18 +202,12 @@ mod through_one_handle {
         #[ignore = "needs PostgreSQL: run cargo xtask test"]
         async || rig().await
     );
-
-    #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-    #[ignore = "needs PostgreSQL: run cargo xtask test"]
-    async fn agrees_with_the_decision_tables() {
-        agrees_on_random_histories::<PostgresStore>(Way::Direct, 12).await;
-    }
 }
 
 mod through_two_handles {
     use super::*;
 
-    async fn rig() -> SchemaRig<InTurns> {
+    async fn rig() -> SchemaRig<InTurns<PostgresStore>> {
         SchemaRig::new(Way::Direct).await
     }
 
@@ -314,12 +227,18 @@ mod through_two_handles {
         #[ignore = "needs PostgreSQL: run cargo xtask test"]
         async || rig().await
     );
-
-    #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-    #[ignore = "needs PostgreSQL: run cargo xtask test"]
-    async fn agrees_with_the_decision_tables() {
-        agrees_on_random_histories::<InTurns>(Way::Direct, 6).await;
-    }
+    oncekey::core::browse_conformance!(
+        #[ignore = "needs PostgreSQL: run cargo xtask test"]
+        async || rig().await
+    );
+    oncekey::core::erase_browse_conformance!(
+        #[ignore = "needs PostgreSQL: run cargo xtask test"]
+        async || rig().await
+    );
+    oncekey::core::restore_browse_conformance!(
+        #[ignore = "needs PostgreSQL: run cargo xtask test"]
+        async || rig().await
+    );
 }
 
 mod through_pgbouncer {
@@ -357,10 +276,22 @@ mod through_pgbouncer {
         #[ignore = "needs pgbouncer: run cargo xtask test"]
         async || rig().await
     );
+}
 
-    #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
-    #[ignore = "needs pgbouncer: run cargo xtask test"]
-    async fn agrees_with_the_decision_tables() {
-        agrees_on_random_histories::<PostgresStore>(Way::Pooler, 6).await;
-    }
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+#[ignore = "needs PostgreSQL: run cargo xtask test"]
+async fn agrees_with_the_model_in_many_histories() {
+    agrees_on_random_histories::<PostgresStore>(Way::Direct, 12).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+#[ignore = "needs PostgreSQL: run cargo xtask test"]
+async fn agrees_with_the_model_through_two_handles() {
+    agrees_on_random_histories::<InTurns<PostgresStore>>(Way::Direct, 6).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+#[ignore = "needs pgbouncer: run cargo xtask test"]
+async fn agrees_with_the_model_through_pgbouncer() {
+    agrees_on_random_histories::<PostgresStore>(Way::Pooler, 6).await;
 }

@@ -82,6 +82,7 @@ macro_rules! conformance_cases {
             durability::a_lease_outlives_a_restart
             durability::a_send_mark_survives_a_restart
             durability::what_is_gone_stays_gone_after_a_restart
+            model::a_long_history_agrees_with_the_decision_tables
         }
     };
 }
@@ -124,6 +125,7 @@ macro_rules! erase_conformance_cases {
             erase::a_new_attempt_owes_nothing_to_an_erasure
             erase::an_erasure_and_a_completion_come_one_after_the_other
             erase::what_was_erased_stays_erased_after_a_restart
+            model::a_long_history_agrees_while_somebody_erases
         }
     };
 }

@@ -54,6 +54,21 @@ pub async fn agrees_while_erasing(rig: &impl Rig<Store: Erase>, history: &[Op]) 
     }
 }
 
+/// What nobody thought of: through a long random history the store says and shows what the
+/// decision tables do. More and shorter ones are a store's own test, which makes a rig for each.
+pub async fn a_long_history_agrees_with_the_decision_tables(rig: &impl Rig) {
+    agrees_with_the_model(rig, &Op::history(41, LONG)).await;
+}
+
+/// The same while somebody erases.
+pub async fn a_long_history_agrees_while_somebody_erases(rig: &impl Rig<Store: Erase>) {
+    agrees_while_erasing(rig, &Op::history(42, LONG)).await;
+}
+
+/// So many steps meet every operation in every state a few times. Each costs a server five round
+/// trips, and a case must end within its patience on a slow one.
+const LONG: usize = 200;
+
 /// A history under way.
 struct Run<S> {
     store: Probe<S>,

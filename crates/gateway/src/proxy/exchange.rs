@@ -18,7 +18,7 @@ use crate::route::{ClientName, Route};
 
 /// A request on its way. If this goes before its end was told, the client has left before there was
 /// an answer.
-pub(super) struct Exchange(Option<Noted>);
+pub(super) struct Exchange(Option<Box<Noted>>);
 
 /// What is known when a request comes.
 struct Noted {
@@ -53,7 +53,8 @@ impl Exchange {
             head.extensions.insert(name.clone());
         }
         let (front, route) = (Arc::clone(front), route.cloned());
-        Self(Some(Noted { front, route, head, ear: None, began: SystemUptime.elapsed() }))
+        let noted = Noted { front, route, head, ear: None, began: SystemUptime.elapsed() };
+        Self(Some(Box::new(noted)))
     }
 
     /// Listens to the body, too.

@@ -55,14 +55,14 @@ impl Forward {
         Self(Arc::new(settings))
     }
 
-    async fn pass_on(self, mut request: Request<Outgoing>) -> Response<Reply> {
+    async fn pass_on(self, mut request: Box<Request<Outgoing>>) -> Response<Reply> {
         let attempt = request.extensions_mut().remove::<IdempotencyContext>();
         let assigned = request.extensions_mut().remove::<Assigned>();
         if let Some(assigned) = assigned.as_ref().filter(|assigned| assigned.may_complete()) {
             // In a box, because few requests are kept, and all others would carry its size.
-            let prepared = Box::pin(self.0.prepare(request, attempt.as_ref(), assigned));
+            let prepared = Box::pin(self.0.prepare(*request, attempt.as_ref(), assigned));
             request = match prepared.await {
-                Ok(request) => request,
+                Ok(request) => Box::new(request),
                 Err(refused) => return *refused,
             };
         }
@@ -72,7 +72,7 @@ impl Forward {
             // A request that is kept cannot become a conversation.
             (Some(_), _) | (None, None) => None,
             (None, Some(switch)) => {
-                let client = hyper::upgrade::on(&mut request);
+                let client = hyper::upgrade::on(&mut *request);
                 switch.ask(request.headers_mut());
                 Some(client)
             }
@@ -114,6 +114,9 @@ impl Service<Request<Outgoing>> for Forward {
 
     fn call(&mut self, request: Request<Outgoing>) -> Self::Future {
         let forward = self.clone();
+        // In a box of its own: in this one it would lie once for each hand that it goes through, and
+        // a box is copied when it is filled.
+        let request = Box::new(request);
         Box::pin(async move { Ok(forward.pass_on(request).await) })
     }
 }

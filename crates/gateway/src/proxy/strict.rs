@@ -22,6 +22,7 @@ pub(super) use self::patience::{Pace, Patience};
 use self::verdict::Settled;
 pub(super) use self::verdict::{End, Verdict, Why};
 use super::sieve::{Limits, Passed, Place, Sieve};
+use crate::together::poll_write_together;
 
 /// A connection from a client, read through a [`Sieve`].
 ///
@@ -186,7 +187,7 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Strict<IO> {
         cx: &mut Context<'_>,
         bufs: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.get_mut().io).poll_write_vectored(cx, bufs)
+        poll_write_together(&mut self.get_mut().io, cx, bufs)
     }
 
     fn is_write_vectored(&self) -> bool {

@@ -15,13 +15,14 @@ use super::stream::Stream;
 /// its end, the connection goes back to the pool, and if not, it is closed.
 pub(crate) struct Answer {
     body: Incoming,
-    line: Option<Line>,
+    /// In a box: an answer changes hands half a dozen times on its way to the client.
+    line: Option<Box<Line>>,
     pool: Option<Pool>,
 }
 
 impl Answer {
     /// A body of a connection that belongs to it alone.
-    pub(super) fn of_line(body: Incoming, line: Line, pool: Pool) -> Self {
+    pub(super) fn of_line(body: Incoming, line: Box<Line>, pool: Pool) -> Self {
         Self { body, line: Some(line), pool: Some(pool) }
     }
 
@@ -35,7 +36,7 @@ impl Answer {
     pub(crate) fn switch(
         &mut self,
     ) -> Option<impl Future<Output = hyper::Result<(Stream, Bytes)>> + Send + use<>> {
-        self.line.take().map(Line::switched)
+        self.line.take().map(|line| line.switched())
     }
 }
 

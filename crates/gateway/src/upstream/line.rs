@@ -44,7 +44,7 @@ pub(super) const MAX_HEAD: u32 = 256 << 10;
 const MAX_FIELDS: usize = 1_024;
 
 impl Line {
-    pub(super) async fn open(stream: Stream) -> hyper::Result<Self> {
+    pub(super) async fn open(stream: Stream) -> hyper::Result<Box<Self>> {
         let written = stream.written();
         let (sender, connection) = http1::Builder::new()
             .preserve_header_case(true)
@@ -52,7 +52,7 @@ impl Line {
             .max_headers(MAX_FIELDS)
             .handshake(TokioIo::new(stream))
             .await?;
-        Ok(Self { sender, connection, written, idle_since: Instant::now() })
+        Ok(Box::new(Self { sender, connection, written, idle_since: Instant::now() }))
     }
 
     /// Whether a request can be put on it now. Notices if the other side has hung up.
@@ -72,10 +72,10 @@ impl Line {
     /// The connection is closed when it is dropped; how much was written says [`Line::written`].
     pub(super) async fn exchange(
         &mut self,
-        request: Request<Outgoing>,
+        request: Box<Request<Outgoing>>,
     ) -> Result<Response<Incoming>, Broke> {
         let before = self.written.bytes();
-        let mut answer = pin!(self.sender.try_send_request(request));
+        let mut answer = pin!(self.sender.try_send_request(*request));
         let connection = &mut self.connection;
         let answered = poll_fn(|cx| {
             if let Poll::Ready(answer) = answer.as_mut().poll(cx) {

@@ -99,7 +99,7 @@ impl Upstream {
     /// The request may have been sent.
     pub(crate) async fn send(
         &self,
-        mut request: Request<Outgoing>,
+        mut request: Box<Request<Outgoing>>,
         care: Care,
     ) -> Result<Response<Answer>, Failure> {
         let inner = &*self.0;
@@ -114,14 +114,14 @@ impl Upstream {
             match Box::pin(inner.share(way, request)).await {
                 Ok(response) => return Ok(response),
                 Err(Missed::Failed(failure)) => return Err(failure),
-                Err(Missed::Untouched(again)) => request = *again,
+                Err(Missed::Untouched(again)) => request = again,
             }
         }
         while let Some(line) = inner.pool.take(care) {
             match inner.exchange(line, request).await {
                 Ok(response) => return Ok(response),
                 Err(Missed::Failed(failure)) => return Err(failure),
-                Err(Missed::Untouched(again)) => request = *again,
+                Err(Missed::Untouched(again)) => request = again,
             }
         }
         let (stream, chosen) = inner.dialler.dial().await.map_err(Failure::Unreachable)?;
@@ -153,8 +153,8 @@ enum Missed {
 impl Inner {
     async fn exchange(
         &self,
-        mut line: Line,
-        request: Request<Outgoing>,
+        mut line: Box<Line>,
+        request: Box<Request<Outgoing>>,
     ) -> Result<Response<Answer>, Missed> {
         let written = line.written();
         let before = written.bytes();
@@ -180,7 +180,7 @@ impl Inner {
     /// Sends a request to an upstream that speaks HTTP/2 unasked.
     async fn send_http2(
         &self,
-        mut request: Request<Outgoing>,
+        mut request: Box<Request<Outgoing>>,
     ) -> Result<Response<Answer>, Failure> {
         for _ in 0..CONNECTIONS {
             // Whoever waits for somebody else's connection waits no longer than for its own.
@@ -190,7 +190,7 @@ impl Inner {
             match self.share(way, request).await {
                 Ok(response) => return Ok(response),
                 Err(Missed::Failed(failure)) => return Err(failure),
-                Err(Missed::Untouched(again)) => request = *again,
+                Err(Missed::Untouched(again)) => request = again,
             }
         }
         Err(closed())
@@ -199,7 +199,7 @@ impl Inner {
     async fn share(
         &self,
         way: Way,
-        request: Request<Outgoing>,
+        request: Box<Request<Outgoing>>,
     ) -> Result<Response<Answer>, Missed> {
         let exchange = way.clone().exchange(request, self.dialler.target.tls);
         match timeout(self.patience.answer, exchange).await {

@@ -10,7 +10,10 @@ use super::line::Line;
 
 /// Idle connections to one upstream. Cheap to clone; all clones are one pool.
 #[derive(Clone)]
-pub(super) struct Pool(Arc<Mutex<Vec<Line>>>);
+pub(super) struct Pool(Arc<Mutex<Lines>>);
+
+/// In boxes: they go from hand to hand as they are, and have 700 bytes.
+type Lines = Vec<Box<Line>>;
 
 /// How careful the next request has to be with a connection that was used before.
 ///
@@ -42,7 +45,7 @@ impl Pool {
 
     /// A connection that is open as far as anybody can tell: the one that was used last, so that the
     /// others may grow old.
-    pub(super) fn take(&self, care: Care) -> Option<Line> {
+    pub(super) fn take(&self, care: Care) -> Option<Box<Line>> {
         let most = match care {
             Care::Usual => IDLE,
             Care::Great => IDLE_WITH_CARE,
@@ -64,7 +67,7 @@ impl Pool {
     }
 
     /// Keeps a connection whose answer has been read to its end.
-    pub(super) fn give(&self, mut line: Line) {
+    pub(super) fn give(&self, mut line: Box<Line>) {
         line.idle_since = Instant::now();
         let mut lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if lines.len() < MOST {
@@ -74,12 +77,12 @@ impl Pool {
 }
 
 /// Closes what nobody used for a while, until the pool is gone.
-async fn tidy(pool: Weak<Mutex<Vec<Line>>>) {
+async fn tidy(pool: Weak<Mutex<Lines>>) {
     let mut ticks = interval(IDLE / 2);
     loop {
         ticks.tick().await;
         let Some(lines) = pool.upgrade() else { return };
-        let mut old: Vec<Line> = Vec::new();
+        let mut old: Lines = Vec::new();
         {
             let mut lines = lines.lock().unwrap_or_else(PoisonError::into_inner);
             let young = lines.partition_point(|line| line.idle_since.elapsed() > IDLE);

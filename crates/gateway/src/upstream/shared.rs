@@ -107,15 +107,15 @@ impl Way {
     /// The stream is reset; the request may have been sent.
     pub(super) async fn exchange(
         mut self,
-        mut request: Request<Outgoing>,
+        mut request: Box<Request<Outgoing>>,
         tls: Tls,
     ) -> Result<Response<Incoming>, Missed> {
         if self.sender.ready().await.is_err() {
-            return Err(Missed::Untouched(Box::new(request)));
+            return Err(Missed::Untouched(request));
         }
         address(&mut request, tls);
         self.touch();
-        let mut error = match self.sender.try_send_request(request).await {
+        let mut error = match self.sender.try_send_request(*request).await {
             Ok(response) => {
                 self.touch();
                 return Ok(response);

@@ -10,6 +10,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::client::TlsStream;
 
+use crate::together::poll_write_together;
+
 /// Bytes to an upstream and back.
 pub(crate) struct Stream {
     kind: Kind,
@@ -88,9 +90,9 @@ impl AsyncWrite for Stream {
     ) -> Poll<io::Result<usize>> {
         let Self { kind, written } = self.get_mut();
         written.add(match kind {
-            Kind::Tcp(stream) => Pin::new(stream).poll_write_vectored(cx, slices),
-            Kind::Unix(stream) => Pin::new(stream).poll_write_vectored(cx, slices),
-            Kind::Tls(stream) => Pin::new(stream).poll_write_vectored(cx, slices),
+            Kind::Tcp(stream) => poll_write_together(stream, cx, slices),
+            Kind::Unix(stream) => poll_write_together(stream, cx, slices),
+            Kind::Tls(stream) => poll_write_together(stream, cx, slices),
         })
     }
 

@@ -27,7 +27,7 @@ pub(super) struct Backlog {
 
 /// How far a round of draining came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Round {
+pub(super) enum Round {
     /// Nothing is left, or nothing that another try would help.
     Over,
     /// The store does not answer.
@@ -95,8 +95,12 @@ impl Backlog {
         }
     }
 
-    /// Writes what waits, once each, until the store does not answer.
-    async fn run_once(&self, store: &dyn Store, sentry: Option<&Sentry>) -> Round {
+    /// Writes what waits, once each, until the store does not answer. Two that do so at once may write
+    /// the same end twice, which is harmless.
+    ///
+    /// # Cancellation
+    /// What was not written stays in the journal.
+    pub(super) async fn run_once(&self, store: &dyn Store, sentry: Option<&Sentry>) -> Round {
         let rounds = self.len();
         for _ in 0..rounds {
             if self.ended.load(Ordering::Acquire) {
@@ -126,7 +130,8 @@ impl Backlog {
             }
             match written {
                 Ok(Write::Applied | Write::Fenced) => {
-                    self.waiting().pop_front();
+                    // By its mark: somebody else may have taken the first one away meanwhile.
+                    self.set_aside(mark);
                     // A journal that is closed gives the entry once more, which is harmless.
                     drop(self.journal.drained(mark).await);
                 }
@@ -144,7 +149,7 @@ impl Backlog {
         Round::Over
     }
 
-    /// Lets the others go first. The entry stays in the journal, for the next start.
+    /// Lets the others go on. The journal gives the entry at the next start, unless it is drained.
     fn set_aside(&self, mark: Mark) {
         self.waiting().retain(|(other, _)| *other != mark);
     }

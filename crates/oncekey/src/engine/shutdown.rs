@@ -12,6 +12,9 @@ pub struct Drained {
     pub stopped: usize,
     /// Tasks that are still not finished, because the store does not take their ends.
     pub left: usize,
+    /// Ends that are in the journal, because the store did not take them. The next process that
+    /// opens the folder writes them: until then it must not be thrown away.
+    pub journalled: usize,
 }
 
 /// How long a stopped attempt may take to write its end. The machine that ends us waits longer.
@@ -19,24 +22,36 @@ const LAST_WORDS: Duration = Duration::from_secs(5);
 
 impl Engine {
     /// Lets nothing new begin, and finishes what is running, for at most `within`. Leases are kept
-    /// alive meanwhile.
+    /// alive meanwhile. Ends in the journal are written once more: the machine may not come back.
     ///
     /// Replays are still answered. New work is refused with
     /// [`Unavailable::Draining`](super::Unavailable::Draining).
     pub async fn shutdown(&self, within: Duration) -> Drained {
         let gate = &self.0.gate;
         gate.close();
-        if tokio::time::timeout(within, gate.idle()).await.is_ok() {
-            return Drained::default();
+        let finished = async {
+            gate.idle().await;
+            if let Some(backlog) = &self.0.backlog {
+                // How far it came is looked at below.
+                backlog.run_once(&*self.0.store, self.0.sentry.as_deref()).await;
+            }
+        };
+        let mut stopped = 0;
+        if tokio::time::timeout(within, finished).await.is_err() && gate.tasks() > 0 {
+            // Before the look at what is held: whoever is not among it yet sees this.
+            gate.stop();
+            let held = self.0.heart.everything();
+            for held in &held {
+                held.stop();
+            }
+            stopped = held.len();
+            tracing::warn!(attempts = stopped, "a shutdown stopped attempts that took too long");
+            let _ = tokio::time::timeout(LAST_WORDS, gate.idle()).await;
         }
-        // Before the look at what is held: whoever is not among it yet sees this.
-        gate.stop();
-        let held = self.0.heart.everything();
-        for held in &held {
-            held.stop();
+        let journalled = self.0.backlog.as_ref().map_or(0, |backlog| backlog.len());
+        if journalled > 0 {
+            tracing::warn!(ends = journalled, "a shutdown leaves ends in the journal");
         }
-        tracing::warn!(attempts = held.len(), "a shutdown stopped attempts that took too long");
-        let _ = tokio::time::timeout(LAST_WORDS, gate.idle()).await;
-        Drained { stopped: held.len(), left: gate.tasks() }
+        Drained { stopped, left: gate.tasks(), journalled }
     }
 }

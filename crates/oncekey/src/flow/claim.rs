@@ -5,6 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use oncekey_core::{Headers, KeyId, Owner, Saved};
 
+use super::gather::{Gather, What};
 use super::store::{Row, TxError, TxStore, TxTrouble, Value};
 use super::tables::Dialect;
 
@@ -190,13 +191,14 @@ fn decide(stored: &Stored, start: &Start, patience: Patience) -> Decision {
 ///
 /// After an error nobody knows whether it was claimed: asking again with the same owner says so.
 pub(crate) async fn claim<S: TxStore>(
-    store: &S,
+    gather: &Gather<S>,
     start: &Start,
     patience: Patience,
 ) -> Result<Claimed, TxError> {
-    if let Some(held) = begin_anew(store, start).await? {
+    if let Some(held) = begin_anew(gather, start).await? {
         return Ok(Claimed::Won(Box::new(held)));
     }
+    let store = gather.store();
     for _ in 0..ROUNDS {
         let mut tx = store.begin().await?;
         let sql = store.layout().sql();
@@ -205,7 +207,7 @@ pub(crate) async fn claim<S: TxStore>(
         let Some(row) = rows.first() else {
             // It was there a moment ago: somebody has removed a finished flow.
             S::rollback(tx).await?;
-            if let Some(held) = begin_anew(store, start).await? {
+            if let Some(held) = begin_anew(gather, start).await? {
                 return Ok(Claimed::Won(Box::new(held)));
             }
             continue;
@@ -245,7 +247,11 @@ pub(crate) async fn claim<S: TxStore>(
 /// How often a claim looks again when the row changed under it. Each time somebody else made progress.
 const ROUNDS: u32 = 5;
 
-async fn begin_anew<S: TxStore>(store: &S, start: &Start) -> Result<Option<Held>, TxError> {
+async fn begin_anew<S: TxStore>(
+    gather: &Gather<S>,
+    start: &Start,
+) -> Result<Option<Held>, TxError> {
+    let store = gather.store();
     let sql = store.layout().sql();
     let id = Value::Bytes(start.id.as_bytes());
     let values = [
@@ -262,9 +268,8 @@ async fn begin_anew<S: TxStore>(store: &S, start: &Start) -> Result<Option<Held>
     ];
     let fence = match store.layout().dialect() {
         Dialect::Sqlite | Dialect::Postgres => {
-            let rows = store.query_once(&sql.start, &values).await?;
-            match rows.first() {
-                Some(row) => row.int(0)?,
+            match gather.say(What::Start, start.id, &values).await? {
+                Some(fence) => fence,
                 None => return Ok(None),
             }
         }

@@ -170,14 +170,14 @@ impl<S: TxStore> Flows<S> {
     async fn claimed(&self, start: &Start, patience: Patience) -> Result<Claimed, TxError> {
         let mut pause = Duration::from_millis(5);
         for _ in 0..3 {
-            match claim(&self.0.store, start, patience).await {
+            match claim(&self.0.gather, start, patience).await {
                 Err(error) if super::claim::may_pass(&error) => {}
                 claimed => return claimed,
             }
             tokio::time::sleep(pause).await;
             pause *= 4;
         }
-        claim(&self.0.store, start, patience).await
+        claim(&self.0.gather, start, patience).await
     }
 
     /// One attempt, with its lease kept alive beside it.
@@ -189,9 +189,10 @@ impl<S: TxStore> Flows<S> {
         grip: &Arc<Grip>,
     ) -> Result<Reply, Halt> {
         let names = (Arc::from(definition.name.as_str()), Arc::clone(&self.0.namespace));
-        let (store, limits) =
-            (self.0.store.clone(), (&definition.rules, self.0.options.longest_call));
-        let run = Run::load(store, held.clone(), names, limits, Arc::clone(grip)).await?;
+        let limits = (&definition.rules, self.0.options.longest_call);
+        let run =
+            Run::load(Arc::clone(&self.0.gather), held.clone(), names, limits, Arc::clone(grip))
+                .await?;
         let run = Arc::new(run);
         let body = {
             let (flows, definition) = (self.clone(), Arc::clone(definition));

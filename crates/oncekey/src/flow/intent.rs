@@ -1,18 +1,18 @@
 //! Intents: what is written down before a foreign call, and what may be done with it afterwards.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::time::Duration;
 
 use oncekey_core::KeyId;
 
 use super::checkpoint::{Checkpoint, encode, shape};
-use super::claim::Kept;
 use super::effect::{Failed, Safety};
+use super::gather::What;
 use super::halt::Halt;
 use super::point::{Kind, Point, Step, advance};
 use super::run::Run;
 use super::store::{TxError, TxStore, TxTrouble, Value};
+use super::tables::Dialect;
 
 /// An intent as it is stored.
 #[derive(Clone, Debug)]
@@ -113,7 +113,6 @@ impl<S: TxStore> Run<S> {
         key: &str,
         (undo, data): &(String, Vec<u8>),
     ) -> Result<(), Halt> {
-        let sql = self.store.layout().sql();
         let values = [
             Value::Text(&step.name),
             Value::Text(&step.item),
@@ -127,9 +126,9 @@ impl<S: TxStore> Run<S> {
             Value::Int(self.held.fence),
             Value::Bytes(self.held.owner.as_bytes()),
         ];
-        match self.store.execute_once(&sql.intend, &values).await.map(Kept::of) {
-            Ok(Kept::Yes) => Ok(()),
-            Ok(Kept::Fenced) => {
+        match self.gather.say(What::Intend, self.held.id, &values).await {
+            Ok(Some(_)) => Ok(()),
+            Ok(None) => {
                 self.grip.lose();
                 Err(Halt::Fenced)
             }
@@ -196,8 +195,8 @@ impl<S: TxStore> Run<S> {
     }
 
     async fn outcome_once(&self, point: Point<'_>) -> Result<(), Halt> {
-        if let Some(outcome) = &self.store.layout().sql().outcome {
-            return self.outcome_at_once(outcome, point).await;
+        if self.store.layout().dialect() == Dialect::Postgres {
+            return self.outcome_at_once(point).await;
         }
         let mut tx = self.store.begin().await?;
         let settled = [
@@ -213,15 +212,14 @@ impl<S: TxStore> Run<S> {
     }
 
     /// The same in one statement. If its answer is lost, whoever tries again looks first.
-    async fn outcome_at_once(&self, outcome: &Arc<str>, point: Point<'_>) -> Result<(), Halt> {
+    async fn outcome_at_once(&self, point: Point<'_>) -> Result<(), Halt> {
         let values = [&point.proof(&self.held)[..], &point.row(&self.held)[..]].concat();
-        let rows = self.store.query_once(outcome, &values).await?;
-        match rows.first().map_or(Ok(0), |row| row.int(0))? {
-            0 => {
+        match self.gather.say(What::Outcome, self.held.id, &values).await? {
+            Some(_) => Ok(()),
+            None => {
                 self.grip.lose();
                 Err(Halt::Fenced)
             }
-            _ => Ok(()),
         }
     }
 

@@ -34,6 +34,7 @@ mod commit;
 mod completer;
 mod drive;
 mod effect;
+mod gather;
 mod grip;
 mod halt;
 mod history;

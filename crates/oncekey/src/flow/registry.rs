@@ -10,6 +10,7 @@ use std::time::Duration;
 use serde::de::DeserializeOwned;
 
 use super::checkpoint::shape;
+use super::gather::Gather;
 use super::halt::{Drift, Halt};
 use super::reply::Finished;
 use super::run::{Flow, Unvisited};
@@ -24,6 +25,7 @@ pub struct Flows<S: TxStore>(pub(crate) Arc<Known<S>>);
 /// Everything that the flows of a program share.
 pub(crate) struct Known<S: TxStore> {
     pub(crate) store: S,
+    pub(crate) gather: Arc<Gather<S>>,
     pub(crate) namespace: Arc<str>,
     pub(crate) definitions: HashMap<String, Arc<Definition<S>>>,
     pub(crate) compensations: Compensations,
@@ -192,6 +194,7 @@ impl<S: TxStore> Flows<S> {
     /// part of every derived key, and must never change.
     pub fn builder(store: S, namespace: impl Into<Arc<str>>) -> Builder<S> {
         let known = Known {
+            gather: Arc::new(Gather::new(store.clone())),
             store,
             namespace: namespace.into(),
             definitions: HashMap::new(),

@@ -10,6 +10,7 @@ use oncekey_core::{KeyId, derived_key};
 use super::checkpoint::{Checkpoint, decode, digest, encode, shape};
 use super::claim::{Before, Held, Way, micros};
 use super::effect::{Effect, Safety};
+use super::gather::Gather;
 use super::grip::Grip;
 use super::halt::{Drift, Halt};
 use super::intent::{Intent, intents, state};
@@ -30,6 +31,7 @@ pub struct Flow<S: TxStore> {
 /// What one attempt knows.
 pub(crate) struct Run<S: TxStore> {
     pub(crate) store: S,
+    pub(crate) gather: Arc<Gather<S>>,
     pub(crate) held: Held,
     pub(crate) name: Arc<str>,
     pub(crate) namespace: Arc<str>,
@@ -66,13 +68,13 @@ pub enum Unvisited {
 impl<S: TxStore> Run<S> {
     /// Loads what earlier attempts left, if there were any.
     pub(crate) async fn load(
-        store: S,
+        gather: Arc<Gather<S>>,
         held: Held,
         (name, namespace): (Arc<str>, Arc<str>),
         (rules, longest_call): (&Rules, Duration),
         grip: Arc<Grip>,
     ) -> Result<Self, TxError> {
-        let loaded = grip.now();
+        let (loaded, store) = (grip.now(), gather.store().clone());
         let (taken, intents) = match held.before {
             Before::Nothing => (HashMap::new(), HashMap::new()),
             Before::Something => (steps(&store, &held.id).await?, intents(&store, &held.id).await?),
@@ -83,6 +85,7 @@ impl<S: TxStore> Run<S> {
         let mode = Mode::Live;
         Ok(Self {
             store,
+            gather,
             held,
             name,
             namespace,
@@ -108,6 +111,7 @@ impl<S: TxStore> Run<S> {
         (taken, grip): (HashMap<Step, Taken>, Arc<Grip>),
     ) -> Self {
         Self {
+            gather: Arc::new(Gather::new(store.clone())),
             store,
             held,
             name,

@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use super::gather::What;
 use super::tables::{Dialect, render};
 
 /// The statements, made once for a layout.
@@ -25,8 +26,10 @@ pub(crate) struct Statements {
     pub(crate) intend: Arc<str>,
     pub(crate) intend_again: Arc<str>,
     pub(crate) settle_effect: Arc<str>,
-    /// Only where one statement can do it all.
-    pub(crate) outcome: Option<Arc<str>>,
+    pub(crate) outcome: Arc<str>,
+    start_many: Arc<str>,
+    intend_many: Arc<str>,
+    outcome_many: Arc<str>,
     pub(crate) wait: Arc<str>,
     pub(crate) park: Arc<str>,
     pub(crate) event: Arc<str>,
@@ -82,7 +85,7 @@ const ADVANCE_AND_PUT: &str = "WITH held AS (UPDATE {flows} SET point = ? \
      SELECT flow_id, ?, ?, ?, ?, ?, ?, ?, {now} FROM held";
 
 /// The outcome of a call: the fence, the recovery point, the intent and the step in one statement, which
-/// is a transaction of its own.
+/// is a transaction of its own. Only PostgreSQL can.
 const OUTCOME: &str = "WITH held AS (UPDATE {flows} SET point = ? \
      WHERE flow_id = ? AND fence = ? AND owner = ? AND state = 1 RETURNING flow_id), \
      put AS (INSERT INTO {steps} (flow_id, name, item, kind, shape, bound, output, fence, at) \
@@ -98,12 +101,60 @@ const INTEND: &str = "INSERT INTO {effects} (flow_id, name, item, seq, safety, s
      ?, ?, 1, 1, {now}, {now}, ?, ?, ?, ?, 0, 0, '' \
      FROM {flows} AS f WHERE f.flow_id = ? AND f.fence = ? AND f.owner = ? AND f.state = 1";
 
+/// The last three for several flows, whose values come as a list of lists: `e->>0` is the first value of
+/// the single statement, and bytes are written in hexadecimal digits. In the order of ids, so that two
+/// processes with flows in common wait for each other and never for themselves. Nobody is made to wait
+/// longer for somebody else's row than this many milliseconds: what waits longer is said by itself.
+const COMPANY: &str = "(SELECT e FROM jsonb_array_elements((?::text)::jsonb) AS e \
+     WHERE set_config('lock_timeout', '20', true) IS NOT NULL ORDER BY e->>{id}) AS l";
+
+const START_MANY: &str = "INSERT INTO {flows} (flow_id, name, version, state, fence, owner, lease, \
+     due, attempts, point, pivot, fingerprint, input, client_key, scope, created, reason) \
+     SELECT decode(e->>0, 'hex'), e->>1, (e->>2)::bigint, 1, {now}, decode(e->>3, 'hex'), \
+     {now} + (e->>4)::bigint, {now} + (e->>5)::bigint, 1, 'started', '', decode(e->>6, 'hex'), \
+     decode(e->>7, 'hex'), decode(e->>8, 'hex'), decode(e->>9, 'hex'), {now}, '' \
+     FROM {company} ON CONFLICT (flow_id) DO NOTHING RETURNING flow_id, fence";
+
+/// Of each flow its row is looked for by itself: so it is found by its key, whatever the planner thinks
+/// of a list whose length it does not know.
+const INTEND_MANY: &str = "INSERT INTO {effects} (flow_id, name, item, seq, safety, span, state, \
+     calls, first_at, last_at, bound, foreign_key, undo_name, undo_data, undo_calls, undo_first_at, \
+     reason) SELECT f.flow_id, e->>0, e->>1, \
+     (SELECT coalesce(max(o.seq), 0) + 1 FROM {effects} AS o WHERE o.flow_id = f.flow_id), \
+     (e->>2)::bigint, (e->>3)::bigint, 1, 1, {now}, {now}, decode(e->>4, 'hex'), e->>5, e->>6, \
+     decode(e->>7, 'hex'), 0, 0, '' FROM {company}, \
+     LATERAL (SELECT flow_id FROM {flows} WHERE flow_id = decode(e->>8, 'hex') \
+     AND fence = (e->>9)::bigint AND owner = decode(e->>10, 'hex') AND state = 1 FOR UPDATE) AS f \
+     RETURNING flow_id, seq";
+
+const OUTCOME_MANY: &str = "WITH held AS (UPDATE {flows} AS f SET point = e->>0 FROM {company} \
+     WHERE f.flow_id = decode(e->>1, 'hex') AND f.fence = (e->>2)::bigint \
+     AND f.owner = decode(e->>3, 'hex') AND f.state = 1 RETURNING f.flow_id, e), \
+     put AS (INSERT INTO {steps} (flow_id, name, item, kind, shape, bound, output, fence, at) \
+     SELECT flow_id, e->>4, e->>5, (e->>6)::bigint, e->>7, decode(e->>8, 'hex'), \
+     decode(e->>9, 'hex'), (e->>10)::bigint, {now} FROM held RETURNING flow_id, name, item), \
+     settled AS (UPDATE {effects} AS o SET state = 2, last_at = {now} FROM put \
+     WHERE o.flow_id = put.flow_id AND o.name = put.name AND o.item = put.item AND o.state = 1) \
+     SELECT flow_id, 1::bigint FROM put";
+
 impl Statements {
+    /// What several flows say at once.
+    pub(crate) const fn many(&self, what: What) -> &Arc<str> {
+        match what {
+            What::Start => &self.start_many,
+            What::Intend => &self.intend_many,
+            What::Outcome => &self.outcome_many,
+        }
+    }
+
     #[allow(clippy::too_many_lines, reason = "a list of statements, one after the other")]
     pub(crate) fn new(dialect: Dialect, before: &str) -> Self {
         let of = |template: &str| {
             let held = template.replace("{held}", HELD);
             render(dialect, before, &held)
+        };
+        let many = |template: &str, id: usize| {
+            of(&template.replace("{company}", &COMPANY.replace("{id}", &id.to_string())))
         };
         let hold = match dialect {
             Dialect::Sqlite => "",
@@ -147,7 +198,10 @@ impl Statements {
                  WHERE flow_id = ? AND name = ? AND item = ? AND state IN (1, 5)"),
             settle_effect: of("UPDATE {effects} SET state = ?, last_at = {now} \
                  WHERE flow_id = ? AND name = ? AND item = ? AND state = 1"),
-            outcome: (dialect == Dialect::Postgres).then(|| of(OUTCOME)),
+            outcome: of(OUTCOME),
+            start_many: many(START_MANY, 0),
+            intend_many: many(INTEND_MANY, 8),
+            outcome_many: many(OUTCOME_MANY, 1),
             // Whoever ends an attempt takes its name from the flow: a renewal that was under way and
             // comes late revives nothing.
             wait: of("UPDATE {flows} SET state = CASE WHEN state = 1 THEN 2 ELSE state END, \

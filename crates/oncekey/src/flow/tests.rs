@@ -6,8 +6,9 @@ use std::time::Duration;
 use oncekey_core::{Headers, KeyId, Owner, Saved};
 
 use super::claim::{Before, Claimed, Held, Kept, Patience, Start, claim, look, renew, state};
+use super::gather::Gather;
 use super::point::{Advanced, Kind, Point, Step, advance, finish, steps};
-use super::store::{TxStore, Value};
+use super::store::{TxError, TxStore, Value};
 use super::tables::migrate;
 
 /// Makes a test of each case for each database, and for each driver.
@@ -135,7 +136,7 @@ pub(crate) mod rigs {
     }
 }
 
-fn start(id: u8, owner: u8, lease: Duration) -> Start {
+pub(crate) fn start(id: u8, owner: u8, lease: Duration) -> Start {
     Start {
         id: KeyId::from_bytes([id; 32]),
         name: "rides.create".to_owned(),
@@ -151,12 +152,16 @@ fn start(id: u8, owner: u8, lease: Duration) -> Start {
     }
 }
 
-const LONG: Duration = Duration::from_secs(60);
+pub(crate) const LONG: Duration = Duration::from_secs(60);
 /// Longer than what the coarsest clock of the databases can tell.
 const SHORT: Duration = Duration::from_millis(5);
 
-async fn won<S: TxStore>(store: &S, start: &Start) -> Held {
-    match claim(store, start, Patience::None).await.unwrap() {
+async fn ask<S: TxStore>(store: &S, start: &Start) -> Result<Claimed, TxError> {
+    claim(&Gather::new(store.clone()), start, Patience::None).await
+}
+
+pub(crate) async fn won<S: TxStore>(store: &S, start: &Start) -> Held {
+    match ask(store, start).await.unwrap() {
         Claimed::Won(held) => *held,
         other => panic!("{other:?}"),
     }
@@ -183,7 +188,7 @@ fn point(step: &Step) -> Point<'_> {
 async fn a_flow_has_one_owner_at_a_time<S: TxStore>(store: S) {
     let tries = (0..8).map(|owner| {
         let (store, start) = (store.clone(), start(1, owner, LONG));
-        tokio::spawn(async move { claim(&store, &start, Patience::None).await.unwrap() })
+        tokio::spawn(async move { ask(&store, &start).await.unwrap() })
     });
     let mut winners = 0;
     for tried in tries.collect::<Vec<_>>() {
@@ -238,7 +243,7 @@ async fn a_finished_flow_answers_and_never_runs_again<S: TxStore>(store: S) {
     let mut tx = store.begin().await.unwrap();
     assert_eq!(finish(&store, &mut tx, &held, &reply).await.unwrap(), Advanced::Yes);
     S::commit(tx).await.unwrap();
-    match claim(&store, &start(1, 2, LONG), Patience::None).await.unwrap() {
+    match ask(&store, &start(1, 2, LONG)).await.unwrap() {
         Claimed::Replay(saved) => assert_eq!(saved, reply),
         other => panic!("{other:?}"),
     }
@@ -260,13 +265,13 @@ async fn the_same_id_with_another_input_is_refused<S: TxStore>(store: S) {
     let held = won(&store, &start(1, 1, SHORT)).await;
     let other = Start { fingerprint: [8; 32], ..start(1, 2, LONG) };
     tokio::time::sleep(SHORT * 4).await;
-    let claimed = claim(&store, &other, Patience::None).await.unwrap();
+    let claimed = ask(&store, &other).await.unwrap();
     assert!(matches!(claimed, Claimed::Mismatch), "{claimed:?}");
     let other = Start { name: "rides.cancel".to_owned(), ..start(1, 2, LONG) };
-    let claimed = claim(&store, &other, Patience::None).await.unwrap();
+    let claimed = ask(&store, &other).await.unwrap();
     assert!(matches!(claimed, Claimed::Mismatch), "{claimed:?}");
     let other = Start { accepts: (2, 3), version: 3, ..start(1, 2, LONG) };
-    let claimed = claim(&store, &other, Patience::None).await.unwrap();
+    let claimed = ask(&store, &other).await.unwrap();
     assert!(matches!(claimed, Claimed::Skew(1)), "{claimed:?}");
     assert_eq!(renew(&store, &held).await.unwrap(), Kept::Yes);
 }

@@ -15,9 +15,9 @@ pub(crate) mod parts;
 #[allow(dead_code, reason = "what only some stores need is unused when they are left out")]
 mod url;
 
-#[cfg(any(feature = "mysql", feature = "postgres"))]
-#[allow(dead_code, reason = "neither store uses all of it, and one may be left out")]
-mod group;
+#[cfg(any(feature = "flow", feature = "mysql", feature = "postgres"))]
+#[allow(dead_code, reason = "nobody uses all of it, and some may be left out")]
+pub(crate) mod group;
 
 #[cfg(feature = "dynamodb")]
 pub mod dynamodb;

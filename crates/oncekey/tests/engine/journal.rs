@@ -1,15 +1,26 @@
 //! Ends that wait in the journal for a store that is away: F4, I13, I34.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use oncekey::core::{ErrorKind, Policy, Store};
-use oncekey::engine::{Attempt, BuildError, Finish, JournalError, Looked, Ran, Recorded, Reply};
+use oncekey::engine::{
+    Attempt, BuildError, Drained, Finish, JournalError, Looked, Ran, Recorded, Reply,
+};
 
 use crate::faults::{Fault, FaultyStore};
 use crate::scene::{Scene, saved};
 
 const DOWN: Fault = Fault::Refused(ErrorKind::Unavailable);
+
+/// The scene with an engine that has a journal in this folder, and a store that can go away.
+fn with_a_journal(mut scene: Scene, folder: &Path) -> (Scene, Arc<FaultyStore>) {
+    let store = Arc::new(FaultyStore::new(Arc::clone(&scene.store)));
+    let builder = scene.node(Arc::clone(&store) as Arc<dyn Store>).journal(folder);
+    scene.engine = builder.patience(Duration::from_millis(50)).build().unwrap();
+    (scene, store)
+}
 
 /// Runs work whose store goes away between send and end.
 async fn end_without_a_store(scene: &Scene, store: &Arc<FaultyStore>, key: &str) -> Reply<u16> {
@@ -31,10 +42,7 @@ async fn is_done(scene: &Scene, key: &str) -> bool {
 #[tokio::test]
 async fn an_end_in_the_journal_reaches_the_store_when_it_is_back() {
     let folder = tempfile::tempdir().unwrap();
-    let mut scene = Scene::new(Policy::default());
-    let store = Arc::new(FaultyStore::new(Arc::clone(&scene.store)));
-    let builder = scene.node(Arc::clone(&store) as Arc<dyn Store>).journal(folder.path());
-    scene.engine = builder.patience(Duration::from_millis(50)).build().unwrap();
+    let (scene, store) = with_a_journal(Scene::new(Policy::default()), folder.path());
     let reply = end_without_a_store(&scene, &store, "k").await;
     assert!(matches!(reply, Reply::Ran(Ran { recorded: Recorded::Journalled, .. })), "{reply:?}");
     assert_eq!(scene.engine.load().journalled, 1);
@@ -45,16 +53,32 @@ async fn an_end_in_the_journal_reaches_the_store_when_it_is_back() {
     assert!(is_done(&scene, "k").await);
 }
 
+/// F4: a node that ends for good leaves nothing in its journal that the store would take.
+#[tokio::test]
+async fn a_shutdown_writes_what_is_in_the_journal() {
+    for back in [true, false] {
+        let folder = tempfile::tempdir().unwrap();
+        let (scene, store) = with_a_journal(Scene::new(Policy::default()), folder.path());
+        let reply = end_without_a_store(&scene, &store, "k").await;
+        let recorded = matches!(&reply, Reply::Ran(ran) if ran.recorded == Recorded::Journalled);
+        assert!(recorded, "{reply:?}");
+        if back {
+            store.fail_all(None);
+        }
+        let drained = scene.engine.shutdown(Duration::from_secs(30)).await;
+        assert_eq!(drained, Drained { journalled: usize::from(!back), ..Drained::default() });
+        store.fail_all(None);
+        assert_eq!(is_done(&scene, "k").await, back);
+    }
+}
+
 /// What one process could not write, the next one does, once; and never over a newer attempt.
 #[tokio::test]
 async fn what_a_process_leaves_in_its_journal_the_next_one_writes() {
     for taken_over in [false, true] {
         let folder = tempfile::tempdir().unwrap();
         let class = oncekey::core::Class::Keyed;
-        let mut scene = Scene::of_class(class);
-        let store = Arc::new(FaultyStore::new(Arc::clone(&scene.store)));
-        let builder = scene.node(Arc::clone(&store) as Arc<dyn Store>).journal(folder.path());
-        scene.engine = builder.patience(Duration::from_millis(50)).build().unwrap();
+        let (mut scene, store) = with_a_journal(Scene::of_class(class), folder.path());
         let reply = end_without_a_store(&scene, &store, "k").await;
         let journalled = matches!(reply, Reply::Ran(Ran { recorded: Recorded::Journalled, .. }));
         assert!(journalled, "{reply:?}");

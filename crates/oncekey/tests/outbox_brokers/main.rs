@@ -22,8 +22,8 @@ mod proxy;
 mod rabbitmq;
 mod server;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use oncekey::flow::sqlx::SqlxSqlite;
@@ -73,15 +73,24 @@ impl<S: Sink> Sink for Doubtful<S> {
     }
 }
 
-/// Counts what has arrived.
-struct Counted<S>(S, Arc<AtomicUsize>);
+/// Counts what has arrived, and remembers why something has not.
+struct Counted<S>(S, Arc<Tally>);
+
+#[derive(Default)]
+struct Tally {
+    arrived: AtomicUsize,
+    refused: Mutex<Option<Delivery>>,
+}
 
 #[async_trait::async_trait]
 impl<S: Sink> Sink for Counted<S> {
     async fn deliver(&self, message: &Message) -> Delivery {
         let said = self.0.deliver(message).await;
-        if said == Delivery::Sent {
-            self.1.fetch_add(1, Ordering::SeqCst);
+        match &said {
+            Delivery::Sent => drop(self.1.arrived.fetch_add(1, Ordering::SeqCst)),
+            Delivery::Retry { .. } | Delivery::Dead(_) => {
+                *self.1.refused.lock().unwrap() = Some(said.clone());
+            }
         }
         said
     }
@@ -98,20 +107,20 @@ async fn through_a_crash(
     const MESSAGES: usize = 400;
     let staged = (0..MESSAGES).map(|number| Staged::raw(topic, number.to_string())).collect();
     let ids = stage_all(store, staged).await;
-    let arrived = Arc::new(AtomicUsize::new(0));
+    let tally = Arc::new(Tally::default());
     let second = Duration::from_secs(1);
-    let relay = Relay::new(store.clone()).route("*", Counted(sink, Arc::clone(&arrived)));
+    let relay = Relay::new(store.clone()).route("*", Counted(sink, Arc::clone(&tally)));
     // Few at once, so that there is a middle; enough attempts for as long as the broker is away.
     let relay = relay.at_once(2).batch(40).every(MOMENT).backoff(second, second).attempts(1_000);
     let relay = tokio::spawn(async move { relay.run(std::future::pending()).await });
     let some = async {
-        while arrived.load(Ordering::SeqCst) < 50 {
+        while tally.arrived.load(Ordering::SeqCst) < 50 {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     };
     tokio::time::timeout(Duration::from_secs(60), some).await.expect("some are delivered");
     server.kill();
-    let before = arrived.load(Ordering::SeqCst);
+    let before = tally.arrived.load(Ordering::SeqCst);
     assert!(before < MESSAGES, "it was killed too late");
     server.start_again();
     let outbox = Outbox::new(store.clone());
@@ -120,7 +129,10 @@ async fn through_a_crash(
             tokio::time::sleep(MOMENT).await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(120), all).await.expect("all of it is delivered");
+    if tokio::time::timeout(Duration::from_secs(120), all).await.is_err() {
+        let (left, refused) = (outbox.backlog().await, tally.refused.lock().unwrap().clone());
+        panic!("{left:?} were not delivered, {refused:?}; the broker says:\n{}", server.log());
+    }
     relay.abort();
     assert_eq!(outbox.backlog().await.unwrap().dead, 0);
     let mut ids: Vec<_> = ids.iter().map(ToString::to_string).collect();

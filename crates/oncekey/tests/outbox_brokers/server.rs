@@ -79,7 +79,8 @@ impl Server {
         }
     }
 
-    fn log(&self) -> String {
+    /// What it wrote since it was started last.
+    pub(crate) fn log(&self) -> String {
         let log = fs::read(self.folder.path().join("log")).unwrap_or_default();
         String::from_utf8_lossy(&log).into_owned()
     }

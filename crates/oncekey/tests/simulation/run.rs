@@ -16,7 +16,6 @@ use crate::broken::BrokenRig;
 use crate::bugs::Bug;
 use crate::chaos::{ambush, chaos, reaper};
 use crate::dice::{Dice, Part, SharedDice};
-use crate::gate::Gate;
 use crate::load::{Patience, call, client, plain_job};
 use crate::log::{Event, Log, Note, What, Who};
 use crate::operator::{Suspects, operator, resolve, sweeper};
@@ -201,6 +200,9 @@ async fn shut_down(world: &Arc<World>) {
             continue;
         };
         let gate = Arc::clone(&running.gate);
+        // Thirty simulated seconds are over before one sync is, and what reaches the journal after
+        // the end of its node is for the next start to write.
+        wait_for_the_disk(world, || running.engine.load().tasks).await;
         let shutdown = async {
             // Whatever it leaves behind shows in the tasks that go on.
             let _ = running.engine.shutdown(Duration::from_secs(30)).await;
@@ -208,20 +210,21 @@ async fn shut_down(world: &Arc<World>) {
         within(world, "shutdown", shutdown).await;
         drop(running);
         sleep(bound(world)).await;
-        wait_for_the_disk(world, &gate).await;
+        wait_for_the_disk(world, || gate.live()).await;
         if gate.live() > 0 {
             world.log.note(What::Stuck(format!("{} tasks of node {node} go on", gate.live())));
         }
     }
 }
 
-/// Simulated time does not wait for a thread that works on a real disk, so this does.
-async fn wait_for_the_disk(world: &World, gate: &Gate) {
-    // Two seconds at most, which no disk takes.
-    for _ in 0..2_000 {
-        if world.options.journal == Journal::None || gate.live() == 0 {
-            return;
-        }
+/// Simulated time does not wait for a thread that works on a real disk, so this does, until none
+/// of the tasks that it counts is left.
+async fn wait_for_the_disk(world: &World, tasks: impl Fn() -> usize) {
+    let began = SystemUptime.elapsed();
+    while world.options.journal == Journal::Folder
+        && tasks() > 0
+        && SystemUptime.elapsed().saturating_sub(began) < SLOWEST_DISK
+    {
         std::thread::sleep(Duration::from_millis(1));
         sleep(Duration::from_millis(1)).await;
     }

@@ -141,7 +141,7 @@ impl Collector {
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/x-protobuf"));
         let agent = concat!("oncekey/", env!("CARGO_PKG_VERSION"));
         headers.insert(USER_AGENT, HeaderValue::from_static(agent));
-        let answer = self.upstream.send(request, Care::Usual).await;
+        let answer = self.upstream.send(Box::new(request), Care::Usual).await;
         let (head, body) = answer.map_err(|_| Lost::Unreachable)?.into_parts();
         // Read to its end, so that the connection can be used again.
         drop(Limited::new(body, LARGEST).collect().await);

@@ -1,23 +1,36 @@
-//! The SQLite store keeps every promise of the suite: through one handle, and through two handles
-//! on one file that take turns, as two processes would.
+//! The SQLite store keeps every promise of the suite: through one handle, through two handles of
+//! one process that take turns, and through handles in several processes.
 
 #![cfg(feature = "sqlite")]
 
+#[path = "../common/mod.rs"]
+mod common;
+mod process;
+#[path = "../common/turns.rs"]
+mod turns;
+mod wire;
+
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use async_trait::async_trait;
 use oncekey::core::conformance::Rig;
 use oncekey::core::conformance::model::{Op, agrees_while_erasing, agrees_with_the_model};
-use oncekey::core::store::Purged;
-use oncekey::core::{
-    Claim, Claimed, Clock, Completion, Erase, Erased, KeyId, Lease, Lineage, ManualClock, Record,
-    Renewal, Restore, Restored, Store, StoreError, Timestamp, Write,
-};
+use oncekey::core::{Browse, Clock, Erase, ManualClock, Restore, Store, Timestamp, Wake};
 use oncekey::store::sqlite::{SqliteOptions, SqliteStore};
 use tempfile::TempDir;
+
+use self::common::child;
+use self::process::Elsewhere;
+use self::turns::InTurns;
+
+/// Not a test: what the child processes do.
+#[test]
+fn child() {
+    let Some(orders) = child::orders() else { return };
+    assert_eq!(orders.role, "serve", "the only role");
+    process::serve(&orders.file, open);
+}
 
 /// A file in a folder of its own, with a clock that the test moves.
 struct FileRig<S> {
@@ -29,19 +42,35 @@ struct FileRig<S> {
 }
 
 fn one_handle() -> FileRig<SqliteStore> {
-    FileRig::new(open)
+    FileRig::new(|path, clock| open(path, clock))
 }
 
-fn two_handles() -> FileRig<InTurns> {
-    FileRig::new(|path, clock| InTurns {
-        // One after the other: both find the tables, whoever makes them.
-        handles: [open(path, Arc::clone(&clock)), open(path, clock)],
-        turn: AtomicUsize::new(0),
+fn two_handles() -> FileRig<InTurns<SqliteStore>> {
+    // One after the other: both find the tables, whoever makes them.
+    FileRig::new(|path, clock| {
+        InTurns::new([open(path, Arc::clone(&clock) as _), open(path, clock)].map(Arc::new))
     })
 }
 
+/// A handle here and two elsewhere. Opening it again kills those and starts others.
+fn three_processes() -> FileRig<InTurns<dyn Whole>> {
+    FileRig::new(|path, clock| {
+        let handles: [Arc<dyn Whole>; 3] = [
+            Arc::new(open(path, Arc::clone(&clock) as _)),
+            Arc::new(Elsewhere::open(path, Arc::clone(&clock))),
+            Arc::new(Elsewhere::open(path, clock)),
+        ];
+        InTurns::new(handles)
+    })
+}
+
+/// A handle of any kind that can do what the SQLite store can.
+trait Whole: Browse + Erase + Restore + Wake {}
+
+impl<S: Browse + Erase + Restore + Wake> Whole for S {}
+
 /// Lets keys settle after the third, so that every case meets both key maps.
-fn open(path: &Path, clock: Arc<ManualClock>) -> SqliteStore {
+fn open(path: &Path, clock: Arc<dyn Clock>) -> SqliteStore {
     SqliteOptions::new(path).clock(clock).small_map(3).open().expect("the file opens")
 }
 
@@ -90,72 +119,6 @@ impl<S: Store> Rig for FileRig<S> {
     }
 }
 
-/// Two handles with a writer thread each; every call goes to the other one.
-#[derive(Debug)]
-struct InTurns {
-    handles: [SqliteStore; 2],
-    turn: AtomicUsize,
-}
-
-impl InTurns {
-    fn next(&self) -> &SqliteStore {
-        &self.handles[self.turn.fetch_add(1, Ordering::Relaxed) % 2]
-    }
-}
-
-#[async_trait]
-impl Store for InTurns {
-    async fn claim(&self, claim: &Claim) -> Result<Claimed, StoreError> {
-        self.next().claim(claim).await
-    }
-
-    async fn renew(&self, leases: &[Lease], span: Duration) -> Result<Vec<Renewal>, StoreError> {
-        self.next().renew(leases, span).await
-    }
-
-    async fn send(&self, lease: &Lease) -> Result<Write, StoreError> {
-        self.next().send(lease).await
-    }
-
-    async fn complete(&self, lease: &Lease, completion: &Completion) -> Result<Write, StoreError> {
-        self.next().complete(lease, completion).await
-    }
-
-    async fn release(&self, lease: &Lease) -> Result<Write, StoreError> {
-        self.next().release(lease).await
-    }
-
-    async fn unknown(&self, lease: &Lease) -> Result<Write, StoreError> {
-        self.next().unknown(lease).await
-    }
-
-    async fn get(&self, id: &KeyId) -> Result<Option<Record>, StoreError> {
-        self.next().get(id).await
-    }
-
-    async fn purge(&self, limit: usize) -> Result<Purged, StoreError> {
-        self.next().purge(limit).await
-    }
-}
-
-#[async_trait]
-impl Erase for InTurns {
-    async fn erase(&self, id: &KeyId) -> Result<Erased, StoreError> {
-        self.next().erase(id).await
-    }
-}
-
-#[async_trait]
-impl Restore for InTurns {
-    async fn restore(&self, record: &Record) -> Result<Restored, StoreError> {
-        self.next().restore(record).await
-    }
-
-    async fn lineage(&self) -> Result<Lineage, StoreError> {
-        self.next().lineage().await
-    }
-}
-
 mod through_one_handle {
     oncekey::core::conformance!(async || super::one_handle());
     oncekey::core::clock_conformance!(async || super::one_handle());
@@ -170,8 +133,23 @@ mod through_one_handle {
 mod through_two_handles_in_turns {
     oncekey::core::conformance!(async || super::two_handles());
     oncekey::core::clock_conformance!(async || super::two_handles());
+    oncekey::core::browse_conformance!(async || super::two_handles());
     oncekey::core::erase_conformance!(async || super::two_handles());
+    oncekey::core::erase_browse_conformance!(async || super::two_handles());
     oncekey::core::restore_conformance!(async || super::two_handles());
+    oncekey::core::restore_browse_conformance!(async || super::two_handles());
+    oncekey::core::wake_conformance!(async || super::two_handles());
+}
+
+mod through_three_processes {
+    oncekey::core::conformance!(async || super::three_processes());
+    oncekey::core::clock_conformance!(async || super::three_processes());
+    oncekey::core::browse_conformance!(async || super::three_processes());
+    oncekey::core::erase_conformance!(async || super::three_processes());
+    oncekey::core::erase_browse_conformance!(async || super::three_processes());
+    oncekey::core::restore_conformance!(async || super::three_processes());
+    oncekey::core::restore_browse_conformance!(async || super::three_processes());
+    oncekey::core::wake_conformance!(async || super::three_processes());
 }
 
 proptest::proptest! {
