@@ -180,6 +180,27 @@ async fn tables_that_are_missing_or_dropped_are_noticed() {
     drop_schema(&admin, &schema).await;
 }
 
+/// Another node makes its tables, and takes longer than a row may be locked. Nothing is wrong then, so
+/// nobody is refused.
+#[tokio::test]
+#[ignore = "needs PostgreSQL: run cargo xtask test"]
+async fn a_node_that_starts_beside_a_migration_waits_for_its_end() {
+    let mut admin = admin().await;
+    let schema = fresh_schema(&admin).await;
+    let migration = admin.transaction().await.unwrap();
+    // "oncekey" as a number: the lock under which tables are made.
+    let lock = format!("SELECT pg_advisory_xact_lock({})", 0x6f_6e63_656b_6579_i64);
+    migration.batch_execute(&lock).await.unwrap();
+    let options = PostgresOptions::new(url()).schema(&schema);
+    let opening = options.lock_timeout(Duration::from_millis(50)).open();
+    let mut opening = std::pin::pin!(opening);
+    let early = tokio::time::timeout(Duration::from_millis(500), &mut opening).await;
+    assert!(early.is_err(), "it waits: {:?}", early.map(|opened| opened.map(drop)));
+    migration.commit().await.unwrap();
+    win(&opening.await.unwrap(), &claim(1, 1)).await;
+    drop_schema(&admin, &schema).await;
+}
+
 /// A newer program has been here. If it says that we can go on, we do, else we say why not.
 #[tokio::test]
 #[ignore = "needs PostgreSQL: run cargo xtask test"]

@@ -56,6 +56,8 @@ async fn postgres_connections_carry_one_statement_at_a_time() {
     /// What ends a statement on the wire.
     const SYNC: [u8; 5] = [b'S', 0, 0, 0, 4];
     let place = Place::on_shared(Kind::Postgres).await;
+    // Makes the tables, for which there is more time than for an answer.
+    drop(place.open_calmly().await);
     let proxy = Proxy::start(place.port()).await;
     let store = place.open(proxy.port(), MANNER).await.expect("the store opens");
     // Its only connection for reads is open from here on, and its statement prepared.

@@ -29,6 +29,11 @@ pub(super) const OLDEST_SERVER: i32 = 140_000;
 /// Names the lock under which tables are made: "oncekey", as a number.
 const LOCK: i64 = 0x6f_6e63_656b_6579;
 
+/// How long a program waits for others that make tables, in this schema or another: as long as on
+/// MySQL. It has nothing to do with the time that a row may be locked, which is shorter than some
+/// migrations take: a fleet that starts on an empty database would lose most of its nodes.
+const LOCK_SECONDS: u32 = 30;
+
 /// Brings the tables up to date, or checks that they are.
 ///
 /// In one transaction, under a lock that ends with it: of processes that start together one works
@@ -51,7 +56,12 @@ pub(super) async fn migrate(
         )));
     }
     let transaction = client.transaction().await.map_err(from_postgres)?;
-    let lock = format!("SELECT pg_advisory_xact_lock({LOCK})");
+    // The tables themselves are waited for no longer than any row: whoever waits to change one holds
+    // up everybody who comes after.
+    let lock = format!(
+        "SET LOCAL lock_timeout = '{LOCK_SECONDS}s'; SELECT pg_advisory_xact_lock({LOCK}); \
+         SET LOCAL lock_timeout TO DEFAULT"
+    );
     transaction.batch_execute(&lock).await.map_err(from_postgres)?;
     let applied = applied(&transaction, schema).await?;
     let due = MIGRATIONS.iter().filter(|migration| migration.version > applied);
