@@ -6,9 +6,13 @@
 //! is the writer's: the log begins again at its start when all of it is in the file, which it never
 //! is while somebody appends. What came meanwhile is little, and takes less than a commit.
 //!
+//! Nor does it wait until the log is long: every sync of the log waits for what else is on its way to
+//! the disk, and eight thousand pages at once are on their way for long. Some hundred at a time are not
+//! noticed.
+//!
 //! ```text
-//!  writer:  append … append … append … │ the rest │ append (from the start of the log)
-//!  scribe:           └ most ┘└ what came since ┘
+//!  writer:  append … append … append … append … append … │ the rest │ append (from the start of the log)
+//!  scribe:    └ ahead ┘  └ ahead ┘   └ most ┘└ what came since ┘
 //! ```
 
 use std::path::Path;
@@ -22,7 +26,7 @@ use super::schema;
 /// The writer's end. Dropping it waits for what is being written.
 #[derive(Debug)]
 pub(super) struct Scribe {
-    bell: Option<SyncSender<()>>,
+    bell: Option<SyncSender<Task>>,
     stage: Shared,
     thread: Option<JoinHandle<()>>,
 }
@@ -32,9 +36,19 @@ pub(super) struct Scribe {
 pub(super) enum Stage {
     /// It has nothing to do.
     Resting,
+    /// It writes back what there is.
+    Ahead,
+    /// It writes so much back that the rest is little.
     Writing,
     /// All but the newest pages are in the file: the rest is the writer's.
     Written,
+}
+
+/// What it is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Task {
+    Ahead,
+    Most,
 }
 
 #[derive(Clone, Debug)]
@@ -59,13 +73,25 @@ impl Scribe {
         self.stage.get()
     }
 
+    /// Has the log written back as far as it goes, so that less is left when it is long. If there is
+    /// nobody to do it, it is not done.
+    pub(super) fn go_ahead(&self) {
+        self.stage.set(Stage::Ahead);
+        if !self.tell(Task::Ahead) {
+            self.stage.set(Stage::Resting);
+        }
+    }
+
     /// Has the log written back. If there is nobody to do it, it is the writer's at once.
     pub(super) fn begin(&self) {
         self.stage.set(Stage::Writing);
-        let is_told = self.bell.as_ref().is_some_and(|bell| bell.try_send(()).is_ok());
-        if !is_told {
+        if !self.tell(Task::Most) {
             self.stage.set(Stage::Written);
         }
+    }
+
+    fn tell(&self, task: Task) -> bool {
+        self.bell.as_ref().is_some_and(|bell| bell.try_send(task).is_ok())
     }
 
     /// The writer has done the rest.
@@ -95,15 +121,19 @@ impl Shared {
 }
 
 /// Writes back whenever it is asked to. A failure is nobody's: the writer finds more left to do.
-fn write(path: &Path, rung: &Receiver<()>, stage: &Shared) {
+fn write(path: &Path, rung: &Receiver<Task>, stage: &Shared) {
     let mut connection = None;
-    while rung.recv().is_ok() {
-        let _written = Written(stage);
+    while let Ok(task) = rung.recv() {
+        let (passes, then) = match task {
+            Task::Ahead => (1, Stage::Resting),
+            Task::Most => (PASSES, Stage::Written),
+        };
+        let _done = Done { stage, then };
         // Opened when it is needed first: most processes never fill a log.
         if connection.is_none() {
             connection = schema::open_scribe(path).ok();
         }
-        for _ in 0..PASSES {
+        for _ in 0..passes {
             let Some(open) = &connection else { break };
             if log::write_back(open).is_err() {
                 connection = None;
@@ -112,12 +142,15 @@ fn write(path: &Path, rung: &Receiver<()>, stage: &Shared) {
     }
 }
 
-/// Says that the rest is the writer's, also if writing panics: nobody waits for a thread that is gone.
-struct Written<'s>(&'s Shared);
+/// Says what comes next, also if writing panics: nobody waits for a thread that is gone.
+struct Done<'s> {
+    stage: &'s Shared,
+    then: Stage,
+}
 
-impl Drop for Written<'_> {
+impl Drop for Done<'_> {
     fn drop(&mut self) {
-        self.0.set(Stage::Written);
+        self.stage.set(self.then);
     }
 }
 
@@ -160,5 +193,32 @@ mod tests {
             commit();
         }
         assert_eq!(length(), longest, "the log began again at its start");
+    }
+
+    /// What was written ahead is not written again, and the writer has no part in it.
+    #[test]
+    fn a_log_is_written_back_before_it_is_long() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("oncekey.db");
+        let writer = schema::open_writer(&path, Placement::Own, Timestamp::default()).unwrap();
+        for _ in 0..20 {
+            writer.execute_batch("UPDATE oncekey_clock SET fence = fence + 1").unwrap();
+        }
+        let progress = || {
+            let pragma = "PRAGMA wal_checkpoint(NOOP)";
+            let row = writer.query_row(pragma, [], |row| Ok((row.get(1)?, row.get(2)?)));
+            row.unwrap()
+        };
+        let (frames, back): (i64, i64) = progress();
+        assert!(frames >= 20 && back == 0, "nothing is written back yet: {back} of {frames}");
+        let scribe = Scribe::start(&path);
+        scribe.go_ahead();
+        let watch = Stopwatch::start();
+        while scribe.stage() == Stage::Ahead {
+            assert!(watch.elapsed() < Duration::from_secs(30), "nobody writes the log back");
+            std::thread::yield_now();
+        }
+        assert_eq!(scribe.stage(), Stage::Resting, "nothing is left to the writer");
+        assert_eq!(progress(), (frames, frames));
     }
 }
