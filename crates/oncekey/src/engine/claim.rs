@@ -12,7 +12,7 @@ use oncekey_core::{
 
 use super::attempt::{Grip, Held};
 use super::cache::original;
-use super::gate::Admission;
+use super::gate::{Admission, ClaimPass};
 use super::give_back::Taken;
 use super::lead::Leader;
 use super::measured::Timed;
@@ -103,13 +103,7 @@ impl Shared {
             let busy = shared.busy_elsewhere(call, &record, (stored, until), *began);
             // Worked out only here, because whatever is kept while the store is asked makes the future
             // of every claim larger.
-            let longest = match call.policy.in_flight {
-                // Whoever followed another call before has waited for a while already.
-                InFlight::Wait(longest) => {
-                    longest.saturating_sub(shared.uptime.elapsed().saturating_sub(*began))
-                }
-                InFlight::Conflict | InFlight::Accepted => Duration::ZERO,
-            };
+            let longest = shared.may_wait(call, *began);
             if longest.is_zero() || shared.gate.is_crowded() {
                 return Win::Refused(busy);
             }
@@ -142,6 +136,17 @@ impl Shared {
         }
     }
 
+    /// For how long a call that came at `began` may still wait for another process.
+    fn may_wait(&self, call: &Call, began: Duration) -> Duration {
+        match call.policy.in_flight {
+            // Whoever followed another call before has waited for a while already.
+            InFlight::Wait(longest) => {
+                longest.saturating_sub(self.uptime.elapsed().saturating_sub(began))
+            }
+            InFlight::Conflict | InFlight::Accepted => Duration::ZERO,
+        }
+    }
+
     fn claim_of(&self, call: &Call) -> Claim {
         let id = call.id;
         let mut owner = [0; 16];
@@ -163,15 +168,9 @@ impl Shared {
     /// Asks the store until it answers, for a short while. An error never becomes a grant (I33).
     async fn ask(claim: &mut Claim, leader: &Leader) -> Asked {
         let shared = &leader.shared;
-        let _pass = match shared.gate.admit() {
-            Admission::Admitted(pass) => pass,
-            Admission::Busy => {
-                return Box::pin(shared.replay_at_least(claim, Unavailable::Busy, SOONEST)).await;
-            }
-            Admission::Draining => {
-                let why = Unavailable::Draining;
-                return Box::pin(shared.replay_at_least(claim, why, SOONEST)).await;
-            }
+        let _pass = match let_in(shared.gate.admit()) {
+            Ok(pass) => pass,
+            Err(why) => return Box::pin(shared.replay_at_least(claim, why, SOONEST)).await,
         };
         let mut pause = FIRST_PAUSE;
         let mut taken = Taken::No;
@@ -197,8 +196,8 @@ impl Shared {
                     shared.suspicion.look(store, asked, answered, Some(claim.lease));
                     if let (Claimed::Won { .. }, Some(rest)) = (&claimed, shared.is_void(ticket)) {
                         shared.give_back_later(claim, Taken::Maybe);
-                        let why = Unavailable::Regressed;
-                        return Asked::Refused(Refused::Unavailable { why, retry_after: rest });
+                        let (why, retry_after) = (Unavailable::Regressed, rest);
+                        return Asked::Refused(Refused::Unavailable { why, retry_after });
                     }
                     return Asked::Answered { claimed, asked, answered };
                 }
@@ -389,6 +388,15 @@ impl Shared {
                 Refused::InProgress { retry_after, waited, original }
             }
         }
+    }
+}
+
+/// The right to ask the store, or why there is none.
+fn let_in(admission: Admission<'_>) -> Result<ClaimPass<'_>, Unavailable> {
+    match admission {
+        Admission::Admitted(pass) => Ok(pass),
+        Admission::Busy => Err(Unavailable::Busy),
+        Admission::Draining => Err(Unavailable::Draining),
     }
 }
 
