@@ -43,7 +43,7 @@ pub use crate::erase::{Erase, Erased};
 pub use crate::fingerprint::{Fingerprint, FingerprintRules, Places, Subject};
 pub use crate::health::{Inspect, StoreHealth};
 pub use crate::key::{Key, KeyError, Pepper, Scope};
-pub use crate::key_id::{KeyId, chained_key, derived_key};
+pub use crate::key_id::{KeyId, KeyIdHash, chained_key, derived_key};
 pub use crate::memory::MemoryStore;
 pub use crate::policy::{Class, Policy};
 pub use crate::record::{Fence, Lease, Origin, Owner, Record, Sent, State, StateKind};

@@ -17,7 +17,7 @@ use crate::clock::{Clock, Timestamp};
 use crate::decide::{Act, Decision, Grant, Judgement, Standing, decide, judge};
 use crate::erase::{Erase, Erased, blank};
 use crate::health::{Finding, Inspect, StoreHealth, Tier};
-use crate::key_id::KeyId;
+use crate::key_id::{KeyId, KeyIdHash};
 use crate::record::{Fence, Lease, Record, Sent, State, StateKind, Text};
 use crate::restore::{self, Lineage, Restore, Restored, supersedes};
 use crate::saved::{Answer, NotKept, Tombstone};
@@ -36,7 +36,7 @@ pub struct MemoryStore {
 #[derive(Debug, Default)]
 struct Table {
     /// In boxes, so that a growing map moves pointers and not records.
-    records: HashMap<KeyId, Box<Record>>,
+    records: HashMap<KeyId, Box<Record>, KeyIdHash>,
     /// When something is to be done about a finished record, soonest first, so that a purge looks at
     /// nothing else. What has become of the record meanwhile is looked at then: a date that is out of
     /// date costs less than an order in which it could be found.

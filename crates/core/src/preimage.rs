@@ -32,10 +32,10 @@ impl Domain {
         match pepper {
             None => {
                 let start = || Sha256::new_with_prefix(self.block());
-                Preimage::Plain(self.start.get_or_init(start).clone())
+                Preimage::new(Hash::Plain(self.start.get_or_init(start).clone()))
             }
             Some(pepper) => {
-                let mut preimage = Preimage::Keyed(pepper.state().clone());
+                let mut preimage = Preimage::new(Hash::Keyed(pepper.state().clone()));
                 preimage.raw(&self.block());
                 preimage
             }
@@ -51,13 +51,29 @@ impl Domain {
 }
 
 /// The fields of one digest, fed in order.
+///
+/// Small fields are gathered first: a digest of ten of them spent a third of its time on being fed.
 #[derive(Clone)]
-pub(crate) enum Preimage {
+pub(crate) struct Preimage {
+    hash: Hash,
+    gathered: [u8; GATHERED],
+    used: usize,
+}
+
+#[derive(Clone)]
+enum Hash {
     Plain(Sha256),
     Keyed(Hmac<Sha256>),
 }
 
+/// All fields of a key id, or of a fingerprint without headers.
+const GATHERED: usize = 128;
+
 impl Preimage {
+    fn new(hash: Hash) -> Self {
+        Self { hash, gathered: [0; GATHERED], used: 0 }
+    }
+
     /// Adds one field with its length.
     pub(crate) fn field(&mut self, bytes: &[u8]) {
         self.count(bytes.len());
@@ -86,10 +102,11 @@ impl Preimage {
     }
 
     /// The digest of everything added so far.
-    pub(crate) fn finish(self) -> [u8; 32] {
-        match self {
-            Preimage::Plain(hash) => hash.finalize().into(),
-            Preimage::Keyed(mac) => mac.finalize().into_bytes().into(),
+    pub(crate) fn finish(mut self) -> [u8; 32] {
+        self.hash.feed(&self.gathered[..self.used]);
+        match self.hash {
+            Hash::Plain(hash) => hash.finalize().into(),
+            Hash::Keyed(mac) => mac.finalize().into_bytes().into(),
         }
     }
 
@@ -100,9 +117,23 @@ impl Preimage {
     }
 
     fn raw(&mut self, bytes: &[u8]) {
+        let end = self.used + bytes.len();
+        if let Some(room) = self.gathered.get_mut(self.used..end) {
+            room.copy_from_slice(bytes);
+            self.used = end;
+            return;
+        }
+        self.hash.feed(&self.gathered[..self.used]);
+        self.hash.feed(bytes);
+        self.used = 0;
+    }
+}
+
+impl Hash {
+    fn feed(&mut self, bytes: &[u8]) {
         match self {
-            Preimage::Plain(hash) => Digest::update(hash, bytes),
-            Preimage::Keyed(mac) => Mac::update(mac, bytes),
+            Hash::Plain(hash) => Digest::update(hash, bytes),
+            Hash::Keyed(mac) => Mac::update(mac, bytes),
         }
     }
 }

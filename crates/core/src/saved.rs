@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+use crate::key::all;
 use crate::preimage::Domain;
 
 static OUTCOME: Domain = Domain::new("oncekey/outcome", 1);
@@ -185,7 +186,7 @@ impl Headers {
         if name.is_empty() || !name.iter().all(|byte| TOKEN_BYTES[usize::from(*byte)]) {
             return Err(HeaderError::Name);
         }
-        if !value.iter().copied().all(is_value_byte) {
+        if !all(value, is_value_byte) {
             return Err(HeaderError::Value);
         }
         let encoded = Arc::make_mut(&mut self.encoded);
@@ -343,7 +344,7 @@ const fn is_token_byte(byte: u8) -> bool {
 
 /// RFC 9110 5.5: visible characters, space, tab and obs-text; never CR, LF or NUL.
 const fn is_value_byte(byte: u8) -> bool {
-    byte == b'\t' || (byte >= b' ' && byte != 0x7f)
+    (byte == b'\t') | ((byte >= b' ') & (byte != 0x7f))
 }
 
 /// No header line comes near 4 GiB: [`Limits`](crate::policy::Limits) stop it long before. If one

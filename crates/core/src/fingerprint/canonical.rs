@@ -20,6 +20,9 @@ use super::scan::{Letters, MAX_DEPTH, Scanner};
 /// Longer numbers, and exponents of more digits, are infinite, zero or an error for some parsers.
 const MAX_NUMBER_LENGTH: usize = 64;
 const MAX_EXPONENT_DIGITS: usize = 2;
+/// The members of a small body have room to change places without another allocation. A large one is
+/// given that room only if it needs it.
+const SMALL: usize = 4 * 1024;
 /// Room for the members of most bodies, so that the list is made once.
 const MEMBERS: usize = 16;
 
@@ -27,9 +30,8 @@ const MEMBERS: usize = 16;
 pub(super) fn canonical(body: &[u8], ignore: &[JsonPath]) -> Option<Vec<u8>> {
     let mut writer = Writer {
         scan: Scanner::new(body)?,
-        out: Vec::with_capacity(body.len()),
+        out: Vec::with_capacity(if body.len() <= SMALL { 2 * body.len() } else { body.len() }),
         members: Vec::with_capacity(MEMBERS),
-        moved: Vec::new(),
         ignore: OpenPaths::new(ignore),
     };
     writer.scan.skip_white_space();
@@ -44,8 +46,6 @@ struct Writer<'b> {
     out: Vec<u8>,
     /// The members of all open objects, innermost last.
     members: Vec<Member>,
-    /// Where members go while they change places; kept for the next object.
-    moved: Vec<u8>,
     ignore: OpenPaths<'b>,
 }
 
@@ -175,16 +175,16 @@ impl Writer<'_> {
         }
         let is_ignored = |member: &Member| member.ignored == Selected::Yes;
         if !was_sorted || members.iter().any(is_ignored) {
-            self.moved.clear();
-            self.moved.reserve(self.out.len() - inside);
+            // Behind what was written, in their new order, and then into its place.
+            let written = self.out.len();
+            self.out.reserve(written - inside);
             for member in members.iter().filter(|member| !is_ignored(member)) {
-                if !self.moved.is_empty() {
-                    self.moved.push(b',');
+                if self.out.len() > written {
+                    self.out.push(b',');
                 }
-                self.moved.extend_from_slice(&out[member.start..member.end]);
+                self.out.extend_from_within(member.start..member.end);
             }
-            self.out.truncate(inside);
-            self.out.extend_from_slice(&self.moved);
+            self.out.drain(inside..written);
         }
         self.members.truncate(first);
         Some(())

@@ -207,6 +207,9 @@ pub enum PlacesError {
     Damaged,
 }
 
+/// Longer than nearly all members of nearly all requests, and short enough to be cleared each time.
+const PIECE: usize = 192;
+
 struct Builder<'p> {
     encoded: Vec<u8>,
     pepper: Option<&'p Pepper>,
@@ -287,6 +290,16 @@ impl<'p> Builder<'p> {
     }
 
     fn digest(&self, name: &[u8], values: &[&[u8]]) -> [u8; 8] {
+        match values {
+            [value] => match in_one_piece(name, value, &mut [0; PIECE]) {
+                Some(piece) => self.start.hash(piece).to_be_bytes(),
+                None => self.digest_of_many(name, values),
+            },
+            _ => self.digest_of_many(name, values),
+        }
+    }
+
+    fn digest_of_many(&self, name: &[u8], values: &[&[u8]]) -> [u8; 8] {
         let mut hasher = self.start;
         let mut field = |bytes: &[u8]| {
             hasher.write_u64(bytes.len() as u64);
@@ -323,6 +336,19 @@ impl<'p> Builder<'p> {
             self.write(short.as_bytes(), digest);
         }
     }
+}
+
+/// A name and a value as they are digested, if they are short: SipHash reads one piece twice as fast
+/// as four.
+fn in_one_piece<'p>(name: &[u8], value: &[u8], piece: &'p mut [u8; PIECE]) -> Option<&'p [u8]> {
+    let mut end = 0;
+    for part in [name, value] {
+        for bytes in [&(part.len() as u64).to_le_bytes()[..], part] {
+            piece.get_mut(end..end + bytes.len())?.copy_from_slice(bytes);
+            end += bytes.len();
+        }
+    }
+    Some(&piece[..end])
 }
 
 /// One member or element of a canonical container, with offsets into it.

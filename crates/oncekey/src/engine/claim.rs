@@ -6,15 +6,15 @@ use std::time::Duration;
 use oncekey_core::policy::InFlight;
 use oncekey_core::record::{Origin, Record, Text};
 use oncekey_core::{
-    Answer, Claim, Claimed, Class, Decision, ErrorKind, Grant, KeyId, Lease, Owner, Refusal, Saved,
-    Sent, State, Store as _, Timestamp, decide,
+    Answer, Claim, Claimed, Class, Decision, ErrorKind, Grant, Lease, Owner, Refusal, Saved, Sent,
+    State, Store as _, Timestamp, decide,
 };
 
 use super::attempt::{Grip, Held};
 use super::cache::original;
-use super::flight::Lead;
-use super::gate::Admission;
+use super::gate::{Admission, ClaimPass};
 use super::give_back::Taken;
+use super::lead::Leader;
 use super::measured::Timed;
 use super::reply::{Refused, Replayed, Unavailable};
 use super::resolve::Probed;
@@ -59,38 +59,36 @@ pub(super) const SOONEST: Duration = Duration::from_secs(1);
 const LATEST: Duration = Duration::from_secs(10);
 
 impl Shared {
-    /// Claims the key of `call`, which came at `began`, and waits for it if somebody else holds it
-    /// and the policy says so.
-    pub(super) async fn win(
-        self: &Arc<Self>,
-        call: &Arc<Call>,
-        began: Duration,
-        flight: Option<&Lead>,
-    ) -> Win {
-        let id = call.id;
-        let mut claim = self.claim_of(call, id);
-        let erasures = self.finished.erasures();
+    /// Claims the key of a call, and waits for it if somebody else holds it and the policy says so. It
+    /// is [`now`](Leader::now), or a moment later: a lease that is reckoned from a little earlier ends a
+    /// little earlier here, and never later than in the store.
+    pub(super) async fn win(leader: &mut Leader) -> Win {
+        let mut claim = leader.shared.claim_of(&leader.call);
+        let erasures = leader.shared.finished.erasures();
         let mut patience = None;
         let mut probed = false;
         loop {
-            let (refusal, record, now, asked) = match self.ask(&mut claim, call).await {
+            let (refusal, record, stored, asked) = match Self::ask(&mut claim, leader).await {
                 Asked::Refused(refused) => return Win::Refused(refused),
                 Asked::Answered { claimed, asked, answered } => match claimed {
                     Claimed::Won { lease, grant, earlier } => {
                         let times = (asked, answered);
-                        return Win::Held(self.held(call, lease, (grant, earlier), times));
+                        let Leader { shared, call, .. } = leader;
+                        return Win::Held(shared.held(call, lease, (grant, earlier), times));
                     }
                     Claimed::Lost { refusal, record, now } => (refusal, record, now, asked),
                 },
             };
+            let Leader { shared, call, began, .. } = &*leader;
             let until = match refusal {
                 Refusal::InProgress(until) => until,
                 Refusal::Unknown
                     if !probed
-                        && Box::pin(self.ask_probe(&record, &call.policy)).await
+                        && Box::pin(shared.ask_probe(&record, &call.policy)).await
                             == Probed::Settled =>
                 {
                     probed = true;
+                    leader.now = shared.uptime.elapsed();
                     continue;
                 }
                 Refusal::Mismatch
@@ -99,32 +97,26 @@ impl Shared {
                 | Refusal::Expired
                 | Refusal::Unknown
                 | Refusal::Parked => {
-                    return self.lost(call, refusal, &record, (now, asked, erasures));
+                    return shared.lost(call, refusal, &record, (stored, asked, erasures));
                 }
             };
-            let busy = self.busy_elsewhere(call, &record, (now, until), began);
+            let busy = shared.busy_elsewhere(call, &record, (stored, until), *began);
             // Worked out only here, because whatever is kept while the store is asked makes the future
             // of every claim larger.
-            let longest = match call.policy.in_flight {
-                // Whoever followed another call before has waited for a while already.
-                InFlight::Wait(longest) => {
-                    longest.saturating_sub(self.uptime.elapsed().saturating_sub(began))
-                }
-                InFlight::Conflict | InFlight::Accepted => Duration::ZERO,
-            };
-            if longest.is_zero() || self.gate.is_crowded() {
+            let longest = shared.may_wait(call, *began);
+            if longest.is_zero() || shared.gate.is_crowded() {
                 return Win::Refused(busy);
             }
-            let most = call.policy.limits.waiters.saturating_sub(self.flights.waiting());
-            let Some(wait) = self.waits.wait(id, record.fence, most) else {
+            let most = call.policy.limits.waiters.saturating_sub(shared.flights.waiting());
+            let Some(wait) = shared.waits.wait(call.id, record.fence, most) else {
                 return Win::Refused(busy);
             };
-            if let Some(flight) = flight {
+            if let Some(flight) = &leader.flight {
                 flight.announce();
             }
             // Its lease may lapse, which nobody announces. While the store's clock is in doubt no
             // lease lapses, and for how long that lasts is learned by asking.
-            let lapse = until.after(claim.grace).since(now).saturating_add(FIRST_PAUSE);
+            let lapse = until.after(claim.grace).since(stored).saturating_add(FIRST_PAUSE);
             let lapse = lapse.min(claim.lease.max(SOONEST));
             let patience = patience.get_or_insert_with(|| Box::pin(tokio::time::sleep(longest)));
             // In a box, because only few have to wait, and everybody would carry the timers.
@@ -132,7 +124,7 @@ impl Shared {
                 tokio::select! {
                     biased;
                     () = patience => Rested::Enough,
-                    () = self.gate.closed() => Rested::Enough,
+                    () = shared.gate.closed() => Rested::Enough,
                     () = wait.rung() => Rested::AskAgain,
                     () = tokio::time::sleep(lapse) => Rested::AskAgain,
                 }
@@ -140,10 +132,23 @@ impl Shared {
             if let Rested::Enough = rested.await {
                 return Win::Refused(busy);
             }
+            leader.now = shared.uptime.elapsed();
         }
     }
 
-    fn claim_of(&self, call: &Call, id: KeyId) -> Claim {
+    /// For how long a call that came at `began` may still wait for another process.
+    fn may_wait(&self, call: &Call, began: Duration) -> Duration {
+        match call.policy.in_flight {
+            // Whoever followed another call before has waited for a while already.
+            InFlight::Wait(longest) => {
+                longest.saturating_sub(self.uptime.elapsed().saturating_sub(began))
+            }
+            InFlight::Conflict | InFlight::Accepted => Duration::ZERO,
+        }
+    }
+
+    fn claim_of(&self, call: &Call) -> Claim {
+        let id = call.id;
         let mut owner = [0; 16];
         self.entropy.fill(&mut owner);
         let owner = Owner::from_bytes(owner);
@@ -161,43 +166,38 @@ impl Shared {
     }
 
     /// Asks the store until it answers, for a short while. An error never becomes a grant (I33).
-    async fn ask(self: &Arc<Self>, claim: &mut Claim, call: &Call) -> Asked {
-        let _pass = match self.gate.admit() {
-            Admission::Admitted(pass) => pass,
-            Admission::Busy => {
-                return Box::pin(self.replay_at_least(claim, Unavailable::Busy, SOONEST)).await;
-            }
-            Admission::Draining => {
-                let why = Unavailable::Draining;
-                return Box::pin(self.replay_at_least(claim, why, SOONEST)).await;
-            }
+    async fn ask(claim: &mut Claim, leader: &Leader) -> Asked {
+        let shared = &leader.shared;
+        let _pass = match let_in(shared.gate.admit()) {
+            Ok(pass) => pass,
+            Err(why) => return Box::pin(shared.replay_at_least(claim, why, SOONEST)).await,
         };
         let mut pause = FIRST_PAUSE;
         let mut taken = Taken::No;
+        let mut asked = leader.now;
         for tries in 0..CLAIM_TRIES {
-            let asked = self.uptime.elapsed();
-            if let Err(rest) = self.health.may_ask(asked) {
-                return self.down(claim, taken, rest);
+            if let Err(rest) = shared.health.may_ask(asked) {
+                return shared.down(claim, taken, rest);
             }
-            claim.grace = self.suspicion.grace(call.policy.grace, asked);
-            let (passed, begins) = self.pass(asked).await;
+            claim.grace = shared.suspicion.grace(leader.call.policy.grace, asked);
+            let (passed, begins) = shared.pass(asked).await;
             let ticket = match passed {
                 Ok(ticket) => ticket,
                 Err((why, rest)) => {
-                    self.give_back_later(claim, taken);
-                    return Box::pin(self.replay_at_least(claim, why, rest)).await;
+                    shared.give_back_later(claim, taken);
+                    return Box::pin(shared.replay_at_least(claim, why, rest)).await;
                 }
             };
-            let Timed { result, answered } = self.store.claimed(claim, begins).await;
+            let Timed { result, answered } = shared.store.claimed(claim, begins).await;
             match result {
                 Ok(claimed) => {
-                    self.health.answered();
+                    shared.health.answered();
                     let store = store_time(&claimed, claim.lease);
-                    self.suspicion.look(store, asked, answered, Some(claim.lease));
-                    if let (Claimed::Won { .. }, Some(rest)) = (&claimed, self.is_void(ticket)) {
-                        self.give_back_later(claim, Taken::Maybe);
-                        let why = Unavailable::Regressed;
-                        return Asked::Refused(Refused::Unavailable { why, retry_after: rest });
+                    shared.suspicion.look(store, asked, answered, Some(claim.lease));
+                    if let (Claimed::Won { .. }, Some(rest)) = (&claimed, shared.is_void(ticket)) {
+                        shared.give_back_later(claim, Taken::Maybe);
+                        let (why, retry_after) = (Unavailable::Regressed, rest);
+                        return Asked::Refused(Refused::Unavailable { why, retry_after });
                     }
                     return Asked::Answered { claimed, asked, answered };
                 }
@@ -207,19 +207,19 @@ impl Shared {
                         if error.kind() == ErrorKind::Ambiguous {
                             taken = Taken::Maybe;
                         }
-                        self.health.failed(answered);
-                        if let Some(sentry) = &self.sentry {
+                        shared.health.failed(answered);
+                        if let Some(sentry) = &shared.sentry {
                             sentry.doubt();
                         }
                     }
                     // It may have failed over: then it is looked at and adopted, or put right.
-                    ErrorKind::Unsuitable if self.sentry.is_some() && tries + 1 < CLAIM_TRIES => {
+                    ErrorKind::Unsuitable if shared.sentry.is_some() && tries + 1 < CLAIM_TRIES => {
                         tracing::warn!(%error, "the store refuses to grant");
-                        Box::pin(self.word()).await;
+                        Box::pin(shared.word()).await;
                     }
                     ErrorKind::Unsuitable => {
                         tracing::error!(%error, "the store refuses to work");
-                        return self.down(claim, taken, LATEST);
+                        return shared.down(claim, taken, LATEST);
                     }
                     ErrorKind::Corrupt | ErrorKind::Rejected | _ => {
                         tracing::error!(%error, "a record cannot be trusted, or a claim is refused");
@@ -229,8 +229,9 @@ impl Shared {
             }
             Box::pin(tokio::time::sleep(pause)).await;
             pause *= 2;
+            asked = shared.uptime.elapsed();
         }
-        self.down(claim, taken, SOONEST)
+        shared.down(claim, taken, SOONEST)
     }
 
     /// The store cannot be asked. What may have been claimed nevertheless is given back later.
@@ -387,6 +388,15 @@ impl Shared {
                 Refused::InProgress { retry_after, waited, original }
             }
         }
+    }
+}
+
+/// The right to ask the store, or why there is none.
+fn let_in(admission: Admission<'_>) -> Result<ClaimPass<'_>, Unavailable> {
+    match admission {
+        Admission::Admitted(pass) => Ok(pass),
+        Admission::Busy => Err(Unavailable::Busy),
+        Admission::Draining => Err(Unavailable::Draining),
     }
 }
 

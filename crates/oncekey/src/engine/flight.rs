@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use oncekey_core::policy::Limits;
-use oncekey_core::{Fingerprint, KeyId};
+use oncekey_core::{Fingerprint, KeyId, KeyIdHash};
 use tokio::sync::Notify;
 
 use super::reply::{Refused, Replayed, Reply};
@@ -18,7 +18,7 @@ use super::reply::{Refused, Replayed, Reply};
 /// All flights of a process.
 #[derive(Debug)]
 pub(super) struct Flights {
-    shards: [Mutex<HashMap<KeyId, Arc<Flight>>>; SHARDS],
+    shards: [Mutex<HashMap<KeyId, Arc<Flight>, KeyIdHash>>; SHARDS],
     seated: AtomicUsize,
 }
 
@@ -135,7 +135,7 @@ impl Flights {
         self.seated.load(Ordering::Relaxed)
     }
 
-    fn shard(&self, id: &KeyId) -> MutexGuard<'_, HashMap<KeyId, Arc<Flight>>> {
+    fn shard(&self, id: &KeyId) -> MutexGuard<'_, HashMap<KeyId, Arc<Flight>, KeyIdHash>> {
         let shard = usize::from(id.as_bytes()[0]) % SHARDS;
         // Nothing in here panics half-way through a change.
         self.shards[shard].lock().unwrap_or_else(PoisonError::into_inner)

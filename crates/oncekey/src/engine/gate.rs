@@ -22,9 +22,9 @@ pub(super) struct Gate {
 
 /// What the gate says to a claim.
 #[derive(Debug)]
-pub(super) enum Admission {
+pub(super) enum Admission<'g> {
     /// It may ask the store.
-    Admitted(ClaimPass),
+    Admitted(ClaimPass<'g>),
     /// Too many are asking already.
     Busy,
     /// The node is shutting down.
@@ -33,7 +33,7 @@ pub(super) enum Admission {
 
 /// The right to have one claim under way.
 #[derive(Debug)]
-pub(super) struct ClaimPass(Arc<Gate>);
+pub(super) struct ClaimPass<'g>(&'g Gate);
 
 /// A task that is not finished. A shutdown waits for it.
 #[derive(Debug)]
@@ -53,7 +53,7 @@ impl Gate {
     }
 
     /// Asks to have a claim under way.
-    pub(super) fn admit(self: &Arc<Self>) -> Admission {
+    pub(super) fn admit(&self) -> Admission<'_> {
         if self.closed.load(Ordering::Acquire) {
             return Admission::Draining;
         }
@@ -61,7 +61,7 @@ impl Gate {
             self.claims.fetch_sub(1, Ordering::Relaxed);
             return Admission::Busy;
         }
-        Admission::Admitted(ClaimPass(Arc::clone(self)))
+        Admission::Admitted(ClaimPass(self))
     }
 
     /// Whether there is room for claims. If not, nobody is left to wait either.
@@ -121,7 +121,7 @@ impl Gate {
     }
 }
 
-impl Drop for ClaimPass {
+impl Drop for ClaimPass<'_> {
     fn drop(&mut self) {
         self.0.claims.fetch_sub(1, Ordering::Relaxed);
     }

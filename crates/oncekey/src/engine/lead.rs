@@ -26,6 +26,11 @@ pub(super) struct Leader {
     /// Who waits for the same answer. `None` for a call that met another request under its key.
     pub(super) flight: Option<Lead>,
     pub(super) tracked: Tracked,
+    /// When the call came, by uptime.
+    pub(super) began: Duration,
+    /// When the store is asked next, by uptime, or a moment earlier. In here with the rest, because
+    /// what a claim borrows in one piece makes its future smaller than what it is given in five.
+    pub(super) now: Duration,
 }
 
 /// How the work ended, and what is known about it.
@@ -36,14 +41,14 @@ struct Ended<T> {
 }
 
 impl Leader {
-    /// Leads to the end. The call came at `began`, by uptime.
-    pub(super) async fn lead<T, W, F>(self, began: Duration, work: W) -> Reply<T>
+    /// Leads to the end.
+    pub(super) async fn lead<T, W, F>(mut self, work: W) -> Reply<T>
     where
         T: Send + 'static,
         W: FnOnce(Attempt) -> F + Send + 'static,
         F: Future<Output = Finish<T>> + Send + 'static,
     {
-        match self.shared.win(&self.call, began, self.flight.as_ref()).await {
+        match Shared::win(&mut self).await {
             Win::Held(held) => self.run(held, work).await,
             Win::Replayed(replayed) => {
                 self.settle(|_| Settled::Answer(replayed.clone()));
@@ -99,10 +104,10 @@ impl Leader {
         };
         let now = shared.uptime.elapsed();
         let erasures = shared.finished.erasures();
+        let mut entry = shared.entry(grip, policy, (verdict, ending), kept.as_ref());
         // In a box, because a story that is too large for the allocator's quick lists costs more than
         // two that are not.
-        let recording = shared.record(grip, policy, (verdict, ending), kept.as_ref(), now);
-        let progress = Box::pin(recording).await;
+        let progress = Box::pin(shared.record(&mut entry, now)).await;
         std::mem::forget(guard);
 
         let (recorded, pending) = match progress {

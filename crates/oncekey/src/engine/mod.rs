@@ -69,6 +69,9 @@ use self::wait::Waits;
 use crate::clock::Uptime;
 use crate::entropy::Entropy;
 
+#[cfg(feature = "tower")]
+pub(crate) use self::recall::Recalled;
+
 pub use self::attempt::{Attempt, NoSend};
 pub use self::builder::{BuildError, Builder, Heartbeat};
 pub use self::call::{Call, Exact, Finish};
@@ -161,13 +164,32 @@ impl Engine {
         W: FnOnce(Attempt) -> F + Send + 'static,
         F: Future<Output = Finish<T>> + Send + 'static,
     {
-        let (shared, call) = (&self.0, call.into());
-        let id = call.id;
-        debug_assert_eq!(id, self.key_id(&call.scope, &call.key), "the id of scope and key");
-        let began = shared.uptime.elapsed();
-        if let Some(reply) = shared.answer_from_memory(&call, &id, began) {
+        let call = call.into();
+        let began = self.0.uptime.elapsed();
+        if let Some(reply) = self.0.answer_from_memory(&call, &call.id, began) {
             return reply;
         }
+        self.answer_anew(call, began, work).await
+    }
+
+    /// The same for a call of which memory knew nothing at `began`, by uptime, a moment ago.
+    ///
+    /// # Cancellation
+    /// Dropping the future stops the waiting, not the work.
+    pub(crate) async fn answer_anew<T, W, F>(
+        &self,
+        call: Arc<Call>,
+        began: Duration,
+        work: W,
+    ) -> Reply<T>
+    where
+        T: Send + 'static,
+        W: FnOnce(Attempt) -> F + Send + 'static,
+        F: Future<Output = Finish<T>> + Send + 'static,
+    {
+        let (shared, id) = (&self.0, call.id);
+        debug_assert_eq!(id, self.key_id(&call.scope, &call.key), "the id of scope and key");
+        let mut now = began;
         let mut patience = None;
         loop {
             let joined = shared
@@ -175,9 +197,9 @@ impl Engine {
                 .join(id, call.fingerprint, &call.policy.limits, || (call.request.shared(), began));
             let seat = match joined {
                 Joined::Leads(flight) => {
-                    return self.lead((call, began), Some(flight), work).await;
+                    return self.lead((call, began, now), Some(flight), work).await;
                 }
-                Joined::Differs => return self.lead((call, began), None, work).await,
+                Joined::Differs => return self.lead((call, began, now), None, work).await,
                 Joined::Full(flight) => return Reply::Refused(shared.busy(&call, &flight, began)),
                 Joined::Follows(seat) => seat,
             };
@@ -195,16 +217,18 @@ impl Engine {
             if let Some(reply) = followed {
                 return reply;
             }
+            now = shared.uptime.elapsed();
         }
     }
 
-    /// Leads to the end, in a task of its own as soon as there is something to wait for.
+    /// Leads to the end, in a task of its own as soon as there is something to wait for. The call came
+    /// at `began`, and it is `now`, both by uptime.
     ///
     /// Work that ends at its first poll cannot be cut short by anybody, so it needs no task: a
     /// replay from memory or from a local file costs no trip through the scheduler.
     async fn lead<T, W, F>(
         &self,
-        (call, began): (Arc<Call>, Duration),
+        (call, began, now): (Arc<Call>, Duration, Duration),
         flight: Option<Lead>,
         work: W,
     ) -> Reply<T>
@@ -216,8 +240,8 @@ impl Engine {
         let shared = Arc::clone(&self.0);
         let tracked = shared.gate.track();
         let route = Arc::clone(&call.route);
-        let leader = Leader { shared, call, flight, tracked };
-        let mut story = Box::pin(leader.lead(began, work));
+        let leader = Leader { shared, call, flight, tracked, began, now };
+        let mut story = Box::pin(leader.lead(work));
         match std::future::poll_fn(|context| Poll::Ready(story.as_mut().poll(context))).await {
             Poll::Ready(reply) => reply,
             // Nothing is awaited between the poll and here, so nobody can drop the story.

@@ -12,6 +12,17 @@ use super::claim::Win;
 use super::reply::{Refused, Replayed, Reply, Source};
 use super::{Call, Engine, Shared};
 
+/// What memory knows about the key of a request.
+#[cfg(feature = "tower")]
+pub(crate) enum Recalled {
+    /// The answer to the very same request.
+    Same(Box<Replayed>),
+    /// Something, but whether the requests are the same is for their fingerprints to say.
+    Other,
+    /// Nothing, at this moment by uptime.
+    Nothing(Duration),
+}
+
 impl Engine {
     /// Answers a request from what was given a moment ago, if it was, and if the request is the same
     /// byte for byte: most retries are, and then nobody needs a fingerprint. A call brings its bytes
@@ -21,6 +32,19 @@ impl Engine {
         let now = self.0.uptime.elapsed();
         let entry = self.0.finished.find(id, now, self.0.suspicion.steps())?;
         (entry.exact == Some(exact)).then(|| entry.replay(now))
+    }
+
+    /// The same, for somebody who goes on to [`answer_anew`](Self::answer_anew) if nothing is known.
+    #[cfg(feature = "tower")]
+    pub(crate) fn look_back(&self, id: &KeyId, exact: Exact) -> Recalled {
+        let now = self.0.uptime.elapsed();
+        match self.0.finished.find(id, now, self.0.suspicion.steps()) {
+            Some(entry) if entry.exact == Some(exact) => {
+                Recalled::Same(Box::new(entry.replay(now)))
+            }
+            Some(_) => Recalled::Other,
+            None => Recalled::Nothing(now),
+        }
     }
 }
 

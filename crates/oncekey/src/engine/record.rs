@@ -22,8 +22,16 @@ use super::within::within;
 pub(super) enum Progress {
     /// It is written, or will never be.
     Final(Recorded),
-    /// It is nowhere but in memory.
-    Pending(Entry),
+    /// It is nowhere but in memory. In a box, because it is rare, and what every end returns stays small.
+    Pending(Box<Entry>),
+}
+
+/// What became of trying to write an end, which stays with whoever asked.
+enum Tried {
+    /// It is written, or will never be.
+    Final(Recorded),
+    /// There was no more time.
+    GivenUp,
 }
 
 /// Who waits while an end is written.
@@ -55,27 +63,30 @@ const BACKGROUND_PAUSE: Duration = Duration::from_secs(5);
 const BACKGROUND: Duration = Duration::from_secs(15 * 60);
 
 impl Shared {
-    /// Records how an attempt ended, and says what the owner should be told. `kept` is its answer as
-    /// [`kept_form`](Self::kept_form) made it, if it is to be kept; `now` is the time, by uptime.
-    pub(super) async fn record(
+    /// How an attempt ended, as it is written down. `kept` is its answer as
+    /// [`kept_form`](Self::kept_form) made it, if it is to be kept.
+    pub(super) fn entry(
         &self,
         grip: &Grip,
         policy: &Policy,
         (verdict, ending): (Verdict, Ending),
         kept: Option<&Saved>,
-        now: Duration,
-    ) -> Progress {
+    ) -> Entry {
         let stored = kept.map(|kept| self.vault.seal_answer(&grip.lease, kept));
-        let end = End::of(policy, verdict, ending, stored);
-        let entry = Entry { lease: grip.lease, end };
+        Entry { lease: grip.lease, end: End::of(policy, verdict, ending, stored) }
+    }
+
+    /// Records how an attempt ended, and says what the owner should be told; `now` is the time, by
+    /// uptime. The entry is borrowed, because a future that owns it is copied with it.
+    pub(super) async fn record(&self, entry: &mut Entry, now: Duration) -> Progress {
         match self.write(entry, Effort::Owner, now).await {
-            Progress::Final(recorded) => Progress::Final(recorded),
-            Progress::Pending(entry) => Box::pin(self.journal(entry)).await,
+            Tried::Final(recorded) => Progress::Final(recorded),
+            Tried::GivenUp => Box::pin(self.journal(entry)).await,
         }
     }
 
     /// Goes on trying to write an end that is nowhere but in memory, while its owner has its answer.
-    pub(super) fn keep_trying_apart(self: Arc<Self>, entry: Entry, tracked: Tracked) {
+    pub(super) fn keep_trying_apart(self: Arc<Self>, entry: Box<Entry>, tracked: Tracked) {
         let spawner = Arc::clone(&self.spawner);
         spawner.spawn(Box::pin(async move {
             self.keep_trying(entry).await;
@@ -83,11 +94,11 @@ impl Shared {
         }));
     }
 
-    async fn keep_trying(&self, entry: Entry) {
+    async fn keep_trying(&self, mut entry: Box<Entry>) {
         let now = self.uptime.elapsed();
-        match self.write(entry, Effort::Background, now).await {
-            Progress::Final(_) => {}
-            Progress::Pending(entry) => {
+        match self.write(&mut entry, Effort::Background, now).await {
+            Tried::Final(_) => {}
+            Tried::GivenUp => {
                 tracing::error!(fence = %entry.lease.fence, "the end of an attempt is lost");
             }
         }
@@ -109,7 +120,7 @@ impl Shared {
     }
 
     /// Tries to write an end for as long as the effort says, from `began` on.
-    async fn write(&self, mut entry: Entry, effort: Effort, began: Duration) -> Progress {
+    async fn write(&self, entry: &mut Entry, effort: Effort, began: Duration) -> Tried {
         let mut asked = began;
         let mut pause = FIRST_PAUSE;
         let mut in_doubt = false;
@@ -128,20 +139,20 @@ impl Shared {
             let error = match tried.unwrap_or_else(|| Err(too_slow())) {
                 Ok(Write::Applied) => {
                     self.health.answered();
-                    self.note_end(&entry, Write::Applied);
-                    return Progress::Final(entry.end.recorded());
+                    self.note_end(entry, Write::Applied);
+                    return Tried::Final(entry.end.recorded());
                 }
                 // A release leaves nothing that could say that it was ours.
                 Ok(Write::Fenced) if in_doubt && entry.end == End::Release => {
-                    self.note_end(&entry, Write::Applied);
-                    return Progress::Final(Recorded::Released);
+                    self.note_end(entry, Write::Applied);
+                    return Tried::Final(Recorded::Released);
                 }
                 // The record is put back soon, and then the end can be written.
                 Ok(Write::Fenced) if Box::pin(self.word()).await == Word::Doubtful => forgotten(),
                 Ok(Write::Fenced) => {
                     tracing::warn!(fence = %entry.lease.fence, "a late end was refused");
-                    self.note_end(&entry, Write::Fenced);
-                    return Progress::Final(Recorded::Fenced);
+                    self.note_end(entry, Write::Fenced);
+                    return Tried::Final(Recorded::Fenced);
                 }
                 Err(error) => error,
             };
@@ -163,11 +174,11 @@ impl Shared {
                 }
                 (_, _) => {
                     tracing::error!(%error, "the end of an attempt cannot be recorded");
-                    return Progress::Final(Recorded::Unrecorded);
+                    return Tried::Final(Recorded::Unrecorded);
                 }
             }
             if self.uptime.elapsed().saturating_sub(began) >= self.patience_of(effort) {
-                return Progress::Pending(entry);
+                return Tried::GivenUp;
             }
             Box::pin(tokio::time::sleep(pause)).await;
             pause = (pause * 2).min(effort.longest_pause());
@@ -198,13 +209,14 @@ impl Shared {
     }
 
     /// Keeps an end that the store does not take, if there is a journal.
-    async fn journal(&self, entry: Entry) -> Progress {
-        let Some(backlog) = &self.backlog else { return Progress::Pending(entry) };
+    async fn journal(&self, entry: &Entry) -> Progress {
+        let pending = || Progress::Pending(Box::new(entry.clone()));
+        let Some(backlog) = &self.backlog else { return pending() };
         match backlog.keep(entry.clone()).await {
             Ok(()) => Progress::Final(Recorded::Journalled),
             Err(error) => {
                 tracing::error!(%error, "an end cannot be journalled");
-                Progress::Pending(entry)
+                pending()
             }
         }
     }

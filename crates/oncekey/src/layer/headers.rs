@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{
-    ACCESS_CONTROL_EXPOSE_HEADERS, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, LINK, RETRY_AFTER,
+    ACCESS_CONTROL_EXPOSE_HEADERS, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, Entry, LINK,
+    RETRY_AFTER,
 };
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode, Version};
 use http_body::Body;
@@ -171,9 +172,9 @@ pub(super) fn mark(headers: &mut HeaderMap, mark: &Mark<'_>, status: Status) {
     if let Some(original) = mark.original.and_then(|id| HeaderValue::try_from(id).ok()) {
         headers.insert(ORIGINAL_REQUEST, original);
     }
-    if !headers.contains_key(REQUEST_ID) {
+    if let Entry::Vacant(place) = headers.entry(REQUEST_ID) {
         let id = HeaderValue::try_from(mark.request.as_str());
-        headers.insert(REQUEST_ID, id.expect("printable ASCII is a field value"));
+        place.insert(id.expect("printable ASCII is a field value"));
     }
     headers.insert(IDEMPOTENCY_STATUS, status.value());
     if let Some(rule) = mark.rule {

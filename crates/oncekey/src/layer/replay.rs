@@ -12,7 +12,7 @@
 //! compressed. Put compression outside of this layer.
 
 use bytes::Bytes;
-use http::header::{CONNECTION, CONTENT_LENGTH};
+use http::header::{CACHE_CONTROL, CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, ETAG, LOCATION};
 use http::response::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use http_body::Body;
@@ -29,6 +29,9 @@ const TRACEPARENT: &str = "oncekey-traceparent";
 
 /// Written by the engine when it redacts an answer. A service that sends it means something else.
 const REDACTED: &str = "idempotency-redacted";
+
+/// Lines that most answers have and that are saved: names that are known need no look at their letters.
+const COMMON: [HeaderName; 4] = [CONTENT_TYPE, LOCATION, CACHE_CONTROL, ETAG];
 
 /// A W3C trace parent has 55 characters; later versions may have a few more.
 const LONGEST_TRACEPARENT: usize = 128;
@@ -68,7 +71,7 @@ pub(super) fn save(
     let mut headers = Headers::with_capacity(room.sum::<usize>() + trace);
     let nominated = nominated(&head.headers);
     for (name, value) in &head.headers {
-        let saved = is_replayed(name.as_str()) && *name != REDACTED;
+        let saved = COMMON.contains(name) || (is_replayed(name.as_str()) && *name != REDACTED);
         if saved && !nominated.contains(name) {
             headers.push(name.as_str().as_bytes(), value.as_bytes())?;
         }
@@ -215,6 +218,11 @@ mod tests {
 
     fn lines(headers: &HeaderMap) -> Vec<(&str, &[u8])> {
         headers.iter().map(|(name, value)| (name.as_str(), value.as_bytes())).collect()
+    }
+
+    #[test]
+    fn what_is_saved_without_a_look_at_its_letters_is_saved_with_one() {
+        assert!(COMMON.iter().all(|name| is_replayed(name.as_str()) && *name != REDACTED));
     }
 
     /// I12: order, repetition, commas, empty values and odd bytes survive.

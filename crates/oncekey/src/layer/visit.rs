@@ -2,6 +2,7 @@
 
 use std::mem;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::request::Parts;
@@ -21,7 +22,7 @@ use super::rule::{Mode, Rule, WeakKeys};
 use super::subject::Head;
 use super::work::{Brought, Work};
 use crate::clock::Stopwatch;
-use crate::engine::{Call, Replayed, Reply, RequestId};
+use crate::engine::{Call, Recalled, Replayed, Reply, RequestId};
 use crate::problem::{Code, Problem};
 
 /// Where clients count their attempts.
@@ -48,8 +49,8 @@ pub(super) struct Turned {
 enum Prepared {
     /// It was answered a moment ago.
     Known(Key, Box<Replayed>),
-    /// The engine has to be asked.
-    Asks(Arc<Call>),
+    /// The engine has to be asked. If nobody remembered anything about the key, then at this moment.
+    Asks(Arc<Call>, Option<Duration>),
     /// Its body was read in vain: there is no key, and none is needed.
     Keyless,
 }
@@ -121,8 +122,8 @@ impl Visit {
         RB: Body<Data = Bytes> + Send + 'static,
         RB::Error: Send + 'static,
     {
-        let call = match self.prepare(&mut work).await {
-            Ok(Prepared::Asks(call)) => call,
+        let (call, looked) = match self.prepare(&mut work).await {
+            Ok(Prepared::Asks(call, looked)) => (call, looked),
             Ok(Prepared::Known(key, replayed)) => {
                 return self.respond(&key, Reply::Replayed(*replayed));
             }
@@ -138,7 +139,12 @@ impl Visit {
             let span = work.span.clone();
             work.run(attempt).instrument(span)
         };
-        let reply = self.config.engine.answer(call, work).await;
+        let engine = &self.config.engine;
+        let reply = match looked {
+            Some(began) => engine.answer_anew(call, began, work).await,
+            // In a box, because it is rare, and would make every story larger.
+            None => Box::pin(engine.answer(call, work)).await,
+        };
         self.respond(&key, reply)
     }
 
@@ -262,11 +268,11 @@ impl Visit {
         let head = Head::of(parts, self.config.uri(parts));
         head.with_subject(&self.rule, body, |subject| {
             let exact = self.config.exactly.of(&self.rule, subject);
-            if let Some(exact) = exact
-                && let Some(replayed) = self.config.engine.recall(&id, exact)
-            {
-                return Prepared::Known(key, Box::new(replayed));
-            }
+            let looked = match exact.map(|exact| self.config.engine.look_back(&id, exact)) {
+                Some(Recalled::Same(replayed)) => return Prepared::Known(key, replayed),
+                Some(Recalled::Nothing(looked)) => Some(looked),
+                Some(Recalled::Other) | None => None,
+            };
             let read = fingerprint::Prepared::v1(subject, self.rule.fingerprint_rules());
             let call = Call {
                 id,
@@ -279,12 +285,15 @@ impl Visit {
                 request: self.request.clone(),
                 policy: Arc::clone(self.rule.shared_policy()),
             };
-            Prepared::Asks(Arc::new(call))
+            Prepared::Asks(Arc::new(call), looked)
         })
     }
 
     /// Clients that count their attempts let telemetry tell a retry from a second click.
     fn record_attempt(&self, headers: &HeaderMap) {
+        if self.span.is_disabled() {
+            return;
+        }
         let line = headers.get(ATTEMPT).and_then(|line| line.to_str().ok());
         if let Some(attempt) = line.and_then(|text| text.parse::<u32>().ok()) {
             self.span.record("idempotency.attempt", display(attempt));

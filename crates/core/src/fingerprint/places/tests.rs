@@ -197,3 +197,16 @@ proptest! {
         }
     }
 }
+
+/// What is stored does not depend on how it was digested.
+#[test]
+fn short_and_long_members_are_digested_alike() {
+    let long = [b'x'; 2 * PIECE];
+    let builder = Builder::new(0, None);
+    for (name, value) in
+        (0..PIECE).flat_map(|name| [0, 1, 7, 8, 9, 2 * PIECE].map(|value| (name, value)))
+    {
+        let (name, value) = (&long[..name], &long[..value]);
+        assert_eq!(builder.digest(name, &[value]), builder.digest_of_many(name, &[value]));
+    }
+}
