@@ -15,6 +15,8 @@ pub(crate) enum Fault {
     BodyLength,
     #[error("the connection failed")]
     Io(#[source] io::Error),
+    #[error("no answer came in time")]
+    Late,
     #[error("the connection ended before the answer did")]
     Ended,
     #[error("the head of the answer is not HTTP: {0}")]
@@ -42,6 +44,7 @@ impl Fault {
             Self::Body(_) | Self::BodyLength => true,
             Self::Http2(error) => error.is_user(),
             Self::Io(_)
+            | Self::Late
             | Self::Ended
             | Self::Head(_)
             | Self::Status

@@ -13,12 +13,13 @@ use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Request, Response};
 use http_body::{Body, Frame};
 use tokio::io::{AsyncRead as _, ReadBuf};
-use tokio::time::Instant;
+use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::Outgoing;
 use super::chunks::{Chunks, Next};
@@ -38,6 +39,8 @@ pub(super) struct Line<B = Outgoing> {
     after: After,
     /// Why nothing more of the request could be written.
     unwritten: Option<io::Error>,
+    /// Rings when an answer is late, or sooner: see [`Line::poll_late`].
+    alarm: Option<Pin<Box<Sleep>>>,
     /// When it was last used.
     pub(super) idle_since: Instant,
 }
@@ -71,6 +74,7 @@ where
             reading: Reading::Ended,
             after: After::Next,
             unwritten: None,
+            alarm: None,
             idle_since: Instant::now(),
         })
     }
@@ -101,7 +105,7 @@ where
         self.inbox.rest();
     }
 
-    /// Sends a request and waits for the head of the answer.
+    /// Sends a request and waits for the head of the answer, at most so long.
     ///
     /// # Cancellation
     /// Half a request may have been written, as [`Line::written`] says. Such a connection is never
@@ -109,11 +113,35 @@ where
     pub(super) async fn exchange(
         &mut self,
         request: Box<Request<B>>,
+        patience: Duration,
     ) -> Result<Response<()>, Fault> {
         let (before, asked) = (self.written(), Asked::of(request.method()));
+        let due = Instant::now() + patience;
         self.reading = Reading::Head;
         self.sending.start(request);
-        poll_fn(|cx| self.poll_head(cx, before, asked)).await
+        poll_fn(|cx| match self.poll_head(cx, before, asked) {
+            Poll::Ready(answered) => Poll::Ready(answered),
+            Poll::Pending => self.poll_late(cx, due).map(|()| Err(Fault::Late)),
+        })
+        .await
+    }
+
+    /// Whether it is too late for an answer.
+    ///
+    /// Setting an alarm and taking it back takes a lock that all connections share. So it stays as it
+    /// was set for an earlier request, rings too early, and is only then put forward.
+    fn poll_late(&mut self, cx: &mut Context<'_>, due: Instant) -> Poll<()> {
+        let alarm = self.alarm.get_or_insert_with(|| Box::pin(sleep_until(due)));
+        if alarm.deadline() > due {
+            alarm.as_mut().reset(due);
+        }
+        loop {
+            ready!(alarm.as_mut().poll(cx));
+            if alarm.deadline() >= due {
+                return Poll::Ready(());
+            }
+            alarm.as_mut().reset(due);
+        }
     }
 
     fn poll_head(

@@ -159,16 +159,16 @@ impl Inner {
         request: Box<Request<Outgoing>>,
     ) -> Result<Response<Answer>, Failure> {
         let before = line.written();
-        let answered = timeout(self.patience.answer, line.exchange(request)).await;
+        let answered = line.exchange(request, self.patience.answer).await;
         // What was not written by now never will be: nobody else drives the connection.
         let undelivered = match line.written() == before {
             true => Undelivered::NeverSent,
             false => Undelivered::NoAnswer,
         };
         match answered {
-            Ok(Ok(response)) => Ok(response.map(|()| Answer::of_line(line, &self.pool))),
-            Ok(Err(fault)) => Err(Failure::Broke(undelivered, fault)),
-            Err(_) => Err(Failure::Late(undelivered)),
+            Ok(response) => Ok(response.map(|()| Answer::of_line(line, &self.pool))),
+            Err(Fault::Late) => Err(Failure::Late(undelivered)),
+            Err(fault) => Err(Failure::Broke(undelivered, fault)),
         }
     }
 

@@ -252,7 +252,7 @@ fn write_head<B: Body>(out: &mut Vec<u8>, request: &Request<B>) -> Option<Framin
         Some((_, Said::No)) => Some(CONTENT_LENGTH),
         Some((_, Said::Yes)) | None => None,
     };
-    write_fields(out, headers, lettering, hidden);
+    write_fields(out, headers, lettering, hidden.as_ref());
     if let Some((framing, Said::No)) = framing {
         let name = match framing {
             Framing::Sized(_) => CONTENT_LENGTH,
@@ -289,12 +289,12 @@ fn write_fields(
     out: &mut Vec<u8>,
     headers: &HeaderMap,
     lettering: Option<&Lettering>,
-    hidden: Option<HeaderName>,
+    hidden: Option<&HeaderName>,
 ) {
     let mut last: Option<&HeaderName> = None;
     let mut place = 0;
     for (name, value) in headers {
-        if name == TRANSFER_ENCODING || hidden.as_ref() == Some(name) {
+        if name == TRANSFER_ENCODING || hidden == Some(name) {
             continue;
         }
         // Lines of one name come one after the other.

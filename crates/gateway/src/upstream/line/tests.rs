@@ -11,6 +11,9 @@ use super::*;
 
 type TestLine = Line<Pieces>;
 
+/// Longer than any test.
+const PATIENCE: Duration = Duration::from_secs(600);
+
 /// An answer as its reader has it: status, body, how many trailers.
 type Whole = (u16, Vec<u8>, usize);
 
@@ -33,7 +36,7 @@ fn now<T>(mut poll: impl FnMut(&mut Context<'_>) -> Poll<T>) -> Option<T> {
 
 /// The head of the answer to a request; nothing if it does not come.
 fn ask(line: &mut TestLine, request: Box<Request<Pieces>>) -> Option<Result<Response<()>, Fault>> {
-    let mut exchange = Box::pin(line.exchange(request));
+    let mut exchange = Box::pin(line.exchange(request, PATIENCE));
     now(|cx| exchange.as_mut().poll(cx))
 }
 
@@ -98,8 +101,8 @@ fn answers() -> Vec<(&'static str, Method, Whole, bool)> {
     ]
 }
 
-#[test]
-fn an_answer_is_the_same_wherever_it_is_cut() {
+#[tokio::test]
+async fn an_answer_is_the_same_wherever_it_is_cut() {
     for (wire, method, expected, free) in answers() {
         for at in 0..=wire.len() {
             let pieces = [&wire[..at], &wire[at..]].map(|piece| Does::Says(piece.into()));
@@ -115,8 +118,8 @@ fn an_answer_is_the_same_wherever_it_is_cut() {
     }
 }
 
-#[test]
-fn an_answer_that_breaks_off_is_a_fault_at_every_byte() {
+#[tokio::test]
+async fn an_answer_that_breaks_off_is_a_fault_at_every_byte() {
     for (wire, method, ..) in answers() {
         for end in 0..wire.len() {
             for how in [Does::Ends, Does::Resets] {
@@ -135,8 +138,8 @@ fn an_answer_that_breaks_off_is_a_fault_at_every_byte() {
     }
 }
 
-#[test]
-fn an_answer_without_a_length_ends_with_the_connection() {
+#[tokio::test]
+async fn an_answer_without_a_length_ends_with_the_connection() {
     let wire = "HTTP/1.1 200 OK\r\nx: y\r\n\r\nall there is";
     for size in 1..wire.len() {
         let (whole, line) = read(&Script::saying(wire.as_bytes(), size), Method::GET);
@@ -148,8 +151,8 @@ fn an_answer_without_a_length_ends_with_the_connection() {
 }
 
 /// What stands behind an answer would be taken for the answer to the next request.
-#[test]
-fn nothing_is_put_on_a_connection_that_says_more_than_its_answer() {
+#[tokio::test]
+async fn nothing_is_put_on_a_connection_that_says_more_than_its_answer() {
     for (wire, method, expected, _) in answers() {
         let more = format!("{wire}HTTP/1.1 200 OK\r\ncontent-length: 4\r\n\r\nevil");
         for size in [more.len(), wire.len()] {
@@ -161,8 +164,8 @@ fn nothing_is_put_on_a_connection_that_says_more_than_its_answer() {
     }
 }
 
-#[test]
-fn a_connection_that_the_other_side_ended_is_not_open() {
+#[tokio::test]
+async fn a_connection_that_the_other_side_ended_is_not_open() {
     let answer = "HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello";
     let script = Script::new([Does::Says(answer.into())]);
     let (_, mut line) = read(&script, Method::GET);
@@ -186,8 +189,8 @@ fn a_connection_that_the_other_side_ended_is_not_open() {
 }
 
 /// An upstream may refuse a body before it has read it.
-#[test]
-fn an_answer_that_comes_before_the_request_has_ended_is_an_answer() {
+#[tokio::test]
+async fn an_answer_that_comes_before_the_request_has_ended_is_an_answer() {
     let refusal = "HTTP/1.1 413 Large\r\ncontent-length: 2\r\n\r\nno";
     let large = Piece::Data(vec![b'x'; 100_000]);
     for (list, takes) in [
@@ -206,8 +209,8 @@ fn an_answer_that_comes_before_the_request_has_ended_is_an_answer() {
 }
 
 /// An upstream that reads and answers at the same time gets the rest of the request.
-#[test]
-fn the_request_is_written_on_while_its_answer_is_read() {
+#[tokio::test]
+async fn the_request_is_written_on_while_its_answer_is_read() {
     let script = Script::new([
         Does::Waits(40),
         Does::Says("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n".into()),
@@ -224,8 +227,8 @@ fn the_request_is_written_on_while_its_answer_is_read() {
     assert!(line.is_free());
 }
 
-#[test]
-fn a_request_of_which_nothing_could_be_written_was_never_sent() {
+#[tokio::test]
+async fn a_request_of_which_nothing_could_be_written_was_never_sent() {
     // Not even if there is something that looks like an answer.
     let answer = Does::Says("HTTP/1.1 408 Late\r\ncontent-length: 0\r\n\r\n".into());
     let script = Script::new([answer, Does::Ends]).takes(0);
@@ -235,8 +238,8 @@ fn a_request_of_which_nothing_could_be_written_was_never_sent() {
     assert_eq!((line.written(), line.is_free()), (0, false));
 }
 
-#[test]
-fn a_body_that_breaks_off_ends_the_exchange() {
+#[tokio::test]
+async fn a_body_that_breaks_off_ends_the_exchange() {
     for (list, written) in [
         (vec![Piece::Broken], false),
         (vec![Piece::Data(vec![b'x'; 9]), Piece::Later, Piece::Broken], true),
@@ -249,8 +252,8 @@ fn a_body_that_breaks_off_ends_the_exchange() {
     }
 }
 
-#[test]
-fn a_connection_whose_request_was_dropped_is_never_free_again() {
+#[tokio::test]
+async fn a_connection_whose_request_was_dropped_is_never_free_again() {
     for does in [vec![], vec![Does::Says("HTTP/1.1 200 OK\r\n".into())]] {
         let mut line = TestLine::new(Script::new(does).stream());
         assert!(line.is_free());
@@ -259,8 +262,8 @@ fn a_connection_whose_request_was_dropped_is_never_free_again() {
     }
 }
 
-#[test]
-fn a_head_may_be_large_but_not_endless() {
+#[tokio::test]
+async fn a_head_may_be_large_but_not_endless() {
     let most = usize::try_from(MAX_HEAD).unwrap();
     for (length, ok) in [(most - 100, true), (most + 1, false), (10 * most, false)] {
         let wire =
@@ -276,8 +279,8 @@ fn a_head_may_be_large_but_not_endless() {
     }
 }
 
-#[test]
-fn a_large_body_is_whole_and_little_memory_stays_with_the_connection() {
+#[tokio::test]
+async fn a_large_body_is_whole_and_little_memory_stays_with_the_connection() {
     let text: Vec<u8> = (0..=250).cycle().take(1_000_000).collect();
     let mut sized = b"HTTP/1.1 200 OK\r\ncontent-length: 1000000\r\n\r\n".to_vec();
     sized.extend_from_slice(&text);
@@ -299,8 +302,8 @@ fn a_large_body_is_whole_and_little_memory_stays_with_the_connection() {
 }
 
 /// A piece of a body keeps no large buffer alive.
-#[test]
-fn what_is_handed_on_keeps_at_most_twice_its_size() {
+#[tokio::test]
+async fn what_is_handed_on_keeps_at_most_twice_its_size() {
     let mut line = TestLine::new(Script::new([]).stream());
     let held = line.inbox.held();
     held.reserve(64 * 1024);
@@ -310,8 +313,8 @@ fn what_is_handed_on_keeps_at_most_twice_its_size() {
     assert_eq!(taken.try_into_mut().unwrap().capacity(), 5);
 }
 
-#[test]
-fn a_connection_that_was_switched_is_handed_out_with_what_came_behind() {
+#[tokio::test]
+async fn a_connection_that_was_switched_is_handed_out_with_what_came_behind() {
     let wire = "HTTP/1.1 101 Switch\r\nupgrade: x\r\n\r\nfirst";
     let mut line = TestLine::new(Script::new([Does::Says(wire.into())]).stream());
     let response = ask(&mut line, request(Method::GET, &[])).unwrap().unwrap();
@@ -325,4 +328,29 @@ fn a_connection_that_was_switched_is_handed_out_with_what_came_behind() {
 
     let (_, line) = read(&Script::saying(b"HTTP/1.1 204 None\r\n\r\n", 99), Method::GET);
     assert!(line.switched().is_none(), "only whoever says 101 has switched");
+}
+
+/// The alarm of a request is left to the next one, and each waits as long as it may.
+#[tokio::test(start_paused = true)]
+async fn a_late_answer_is_late_for_each_request_of_a_connection() {
+    let answer = "HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n";
+    let script = Script::new([]);
+    let mut line = TestLine::new(script.stream());
+    let second = Duration::from_secs(1);
+    for _ in 0..3 {
+        // An answer that comes after the alarm was set: whoever writes it is asked twice.
+        script.then([Does::Waits(script.got().len() + 1), Does::Says(answer.into())]);
+        let answered = line.exchange(request(Method::GET, &[]), 10 * second).await;
+        assert_eq!(answered.unwrap().status(), 200);
+        assert!(line.is_free() && line.alarm.is_some());
+        tokio::time::advance(7 * second).await;
+    }
+    for patience in [10 * second, 3 * second, 30 * second] {
+        let began = Instant::now();
+        let late = line.exchange(request(Method::GET, &[]), patience).await;
+        assert!(matches!(late, Err(Fault::Late)));
+        let took = began.elapsed();
+        assert!(took >= patience && took < patience + second / 100, "{took:?}");
+        assert!(!line.is_free());
+    }
 }
