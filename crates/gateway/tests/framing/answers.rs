@@ -170,6 +170,24 @@ fn fields() -> Vec<Case> {
             Unknown,
         ),
         case(
+            "a length said twice",
+            "HTTP/1.1 201 Made\r\ncontent-length: 5\r\ncontent-length: 5\r\n\r\nhello",
+            Has("hello"),
+            Replay,
+        ),
+        case(
+            "a length beside chunks",
+            "HTTP/1.1 201 Made\r\ncontent-length: 3\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
+            Has("hello"),
+            Replay,
+        ),
+        case(
+            "a coding that nobody behind us would know of",
+            "HTTP/1.1 201 Made\r\ntransfer-encoding: gzip, chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
+            NONE,
+            Unknown,
+        ),
+        case(
             "a length that is none",
             "HTTP/1.1 201 Made\r\ncontent-length: five\r\n\r\nhello",
             NONE,
