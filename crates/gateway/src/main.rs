@@ -9,6 +9,7 @@ mod config;
 mod dev;
 mod exit;
 mod keeping;
+mod lettering;
 mod notify;
 mod observe;
 mod overheard;

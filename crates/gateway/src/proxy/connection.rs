@@ -79,8 +79,11 @@ where
     let io = Strict::new(io, limits, pace);
     let verdict = io.verdict();
     let said = verdict.clone();
-    let service = service_fn(move |request: Request<Incoming>| {
+    let service = service_fn(move |mut request: Request<Incoming>| {
         let (front, verdict, peer) = (Arc::clone(&front), verdict.clone(), peer.clone());
+        if let Some(lettering) = verdict.lettering() {
+            request.extensions_mut().insert(lettering);
+        }
         async move {
             let switches =
                 request.headers().contains_key(UPGRADE) || request.method() == Method::CONNECT;
@@ -97,7 +100,6 @@ where
         .header_read_timeout(deadlines.idle)
         // A client may close its side and wait for the answer.
         .half_close(true)
-        .preserve_header_case(true)
         // What the upstream does not say, we do not say either.
         .auto_date_header(false)
         .max_buf_size(deadlines.max_head.max(SMALLEST_BUFFER))

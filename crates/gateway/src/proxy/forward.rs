@@ -200,7 +200,7 @@ fn explain(failure: &Failure, route: Option<&Route>, care: Care) -> Response<Rep
     let undelivered = failure.undelivered();
     let (code, detail, phase) = match (failure, undelivered) {
         // Neither the upstream nor we failed: what the client sent broke off.
-        (Failure::Broke(_, error), _) if error.is_user() => {
+        (Failure::Broke(_, fault), _) if fault.is_of_client() => {
             (Code::BodyIncomplete, "The body of the request ended before its end.", "client")
         }
         (

@@ -29,6 +29,7 @@ use self::head::{After, Body, Head};
 pub(super) use self::names::is_protected;
 pub(super) use self::request::check_path;
 pub(super) use self::violation::Violation;
+use crate::lettering::Lettering;
 
 /// Follows the messages of one connection, from the client to us.
 #[derive(Debug)]
@@ -37,6 +38,8 @@ pub(super) struct Sieve {
     state: State,
     /// What comes behind the message that is being read.
     after: After,
+    /// How the names of the heads are written that have gone on since somebody asked.
+    letterings: Vec<Option<Lettering>>,
 }
 
 /// How much a client may send of what has no natural end. Bodies are also capped by routes.
@@ -138,7 +141,8 @@ impl Default for Limits {
 impl Sieve {
     #[must_use]
     pub(super) fn new(limits: Limits) -> Self {
-        Self { limits, state: State::Head(Head::default()), after: After::Next }
+        let state = State::Head(Head::default());
+        Self { limits, state, after: After::Next, letterings: Vec::new() }
     }
 
     /// Looks at `bytes`: those that the last call did not let pass, and what came since. However
@@ -194,6 +198,11 @@ impl Sieve {
         }
     }
 
+    /// For each head that has gone on since the last call, in their order, how its names are written.
+    pub(super) fn letterings(&mut self) -> impl Iterator<Item = Option<Lettering>> {
+        self.letterings.drain(..)
+    }
+
     fn step(&mut self, held: &[u8]) -> Result<Step, Violation> {
         match &mut self.state {
             State::Head(head) => {
@@ -201,6 +210,7 @@ impl Sieve {
                     return Ok(Step::Hold);
                 };
                 self.after = approved.after;
+                self.letterings.push(approved.lettering);
                 match approved.body {
                     Body::Empty => return Ok(Step::End(approved.bytes)),
                     Body::Sized(bytes) => self.state = State::Sized(bytes),

@@ -79,7 +79,8 @@ impl<IO> Strict<IO> {
         passed
     }
 
-    fn note(&self, passed: Passed) {
+    fn note(&mut self, passed: Passed) {
+        self.verdict.note(self.sieve.letterings());
         if let Some(violation) = passed.refused {
             self.verdict.finish(End { why: Why::Refused(violation), place: self.sieve.place() });
         }

@@ -1,7 +1,5 @@
 //! A connection that has become something else: bytes in both directions, until one side ends.
 
-use std::future::Future;
-
 use bytes::Bytes;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
@@ -10,13 +8,10 @@ use tokio::io::{AsyncWriteExt as _, copy_bidirectional};
 use crate::upstream::Stream;
 
 /// Passes on whatever comes, once both sides have switched.
-pub(super) async fn tunnel(
-    client: OnUpgrade,
-    upstream: impl Future<Output = hyper::Result<(Stream, Bytes)>>,
-) {
-    let (client, (mut upstream, first)) = match (client.await, upstream.await) {
-        (Ok(client), Ok(upstream)) => (client, upstream),
-        (Err(error), _) | (_, Err(error)) => {
+pub(super) async fn tunnel(client: OnUpgrade, (mut upstream, first): (Stream, Bytes)) {
+    let client = match client.await {
+        Ok(client) => client,
+        Err(error) => {
             tracing::debug!(%error, "a connection was not switched");
             return;
         }

@@ -2,107 +2,306 @@
 //!
 //! It is driven by whoever uses it: the task that waits for an answer also reads and writes. A task
 //! of its own for each connection would cost two wake-ups for every request, and would hide from
-//! us what was written when.
+//! us what was written when. hyper's client did it the same way until it was measured: it asks for
+//! 72 KiB of memory for each answer if an answer may have more than a hundred lines, and hands
+//! requests and answers over channels that have the same task at both ends.
+//!
+//! An answer counts wherever it comes: before the request has been written as a whole, too, for an
+//! upstream may refuse a body that it has not read.
 
 use std::future::poll_fn;
-use std::pin::{Pin, pin};
-use std::task::{Context, Poll};
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Request, Response};
-use hyper::body::Incoming;
-use hyper::client::conn::http1;
-use hyper_util::rt::TokioIo;
-use tokio::time::Instant;
+use http_body::{Body, Frame};
+use tokio::io::{AsyncRead as _, ReadBuf};
+use tokio::time::{Instant, Sleep, sleep_until};
 
 use super::Outgoing;
-use super::stream::{Stream, Written};
+use super::chunks::{Chunks, Next};
+use super::fault::Fault;
+use super::head::{After, Asked, Framing, Head};
+use super::inbox::Inbox;
+use super::sending::Sending;
+use super::stream::Stream;
+use crate::proxy::BodyError;
 
 /// A connection with nothing or one request on it.
-pub(super) struct Line {
-    sender: http1::SendRequest<Outgoing>,
-    connection: http1::Connection<TokioIo<Stream>, Outgoing>,
-    written: Written,
+pub(super) struct Line<B = Outgoing> {
+    stream: Stream,
+    inbox: Inbox,
+    sending: Sending<B>,
+    reading: Reading,
+    after: After,
+    /// Why nothing more of the request could be written.
+    unwritten: Option<io::Error>,
+    /// Rings when an answer is late, or sooner: see [`Line::poll_late`].
+    alarm: Option<Pin<Box<Sleep>>>,
     /// When it was last used.
     pub(super) idle_since: Instant,
 }
 
-/// Why there is no answer on this connection.
-pub(super) enum Broke {
-    /// It was gone before the request was put on it. Here is the request.
-    Untouched(Box<Request<Outgoing>>),
-    /// It broke before any byte of the request was written.
-    Unwritten(hyper::Error),
-    /// It broke afterwards.
-    Written(hyper::Error),
+/// How much of an answer was read.
+#[derive(Debug)]
+enum Reading {
+    /// Its head is waited for.
+    Head,
+    /// So many bytes of its body are to come.
+    Sized(u64),
+    Chunked(Chunks),
+    UntilClose,
+    /// All of it.
+    Ended,
+    /// It is no answer any more.
+    Switched,
+    /// It broke off.
+    Failed,
 }
 
-/// How much an upstream may say before its body: more than common servers accept.
-pub(super) const MAX_HEAD: u32 = 256 << 10;
-/// How many lines that may be. The hundred that hyper reads by itself are not enough: work that is
-/// done must not become an unknown outcome because its answer sets many cookies.
-const MAX_FIELDS: usize = 1_024;
-
-impl Line {
-    pub(super) async fn open(stream: Stream) -> hyper::Result<Box<Self>> {
-        let written = stream.written();
-        let (sender, connection) = http1::Builder::new()
-            .preserve_header_case(true)
-            .max_buf_size(usize::try_from(MAX_HEAD).unwrap_or(usize::MAX))
-            .max_headers(MAX_FIELDS)
-            .handshake(TokioIo::new(stream))
-            .await?;
-        Ok(Box::new(Self { sender, connection, written, idle_since: Instant::now() }))
+impl<B> Line<B>
+where
+    B: Body<Data = Bytes, Error = BodyError> + Unpin,
+{
+    pub(super) fn new(stream: Stream) -> Box<Self> {
+        Box::new(Self {
+            stream,
+            inbox: Inbox::default(),
+            sending: Sending::default(),
+            reading: Reading::Ended,
+            after: After::Next,
+            unwritten: None,
+            alarm: None,
+            idle_since: Instant::now(),
+        })
     }
 
-    /// Whether a request can be put on it now. Notices if the other side has hung up.
+    /// Whether a request can be put on it now: the last one and its answer came to their ends, and
+    /// nothing came behind them.
+    pub(super) fn is_free(&self) -> bool {
+        let is_over = matches!(self.reading, Reading::Ended) && self.sending.is_done();
+        is_over && self.after == After::Next && self.unwritten.is_none() && self.inbox.is_empty()
+    }
+
+    /// The same, and the other side is still there and silent, as far as anybody can tell. Without a
+    /// system call, unless the runtime has heard something.
     pub(super) fn is_open(&mut self, cx: &mut Context<'_>) -> bool {
-        let ended = self.drive(cx).is_ready();
-        !ended && matches!(self.sender.poll_ready(cx), Poll::Ready(Ok(())))
+        let mut byte = [0];
+        let mut read = ReadBuf::new(&mut byte);
+        // An end, a failure or an answer to nothing: there is no use for any of them.
+        self.is_free() && Pin::new(&mut self.stream).poll_read(cx, &mut read).is_pending()
     }
 
     /// How many bytes were ever written to it.
-    pub(super) fn written(&self) -> Written {
-        self.written.clone()
+    pub(super) fn written(&self) -> u64 {
+        self.stream.written()
     }
 
-    /// Sends a request and waits for the head of the answer.
+    /// Forgets the memory that the last answer needed.
+    pub(super) fn rest(&mut self) {
+        self.inbox.rest();
+    }
+
+    /// Sends a request and waits for the head of the answer, at most so long.
     ///
     /// # Cancellation
-    /// The connection is closed when it is dropped; how much was written says [`Line::written`].
+    /// Half a request may have been written, as [`Line::written`] says. Such a connection is never
+    /// free again.
     pub(super) async fn exchange(
         &mut self,
-        request: Box<Request<Outgoing>>,
-    ) -> Result<Response<Incoming>, Broke> {
-        let before = self.written.bytes();
-        let mut answer = pin!(self.sender.try_send_request(*request));
-        let connection = &mut self.connection;
-        let answered = poll_fn(|cx| {
-            if let Poll::Ready(answer) = answer.as_mut().poll(cx) {
-                return Poll::Ready(answer);
+        request: Box<Request<B>>,
+        patience: Duration,
+    ) -> Result<Response<()>, Fault> {
+        let (before, asked) = (self.written(), Asked::of(request.method()));
+        let due = Instant::now() + patience;
+        self.reading = Reading::Head;
+        self.sending.start(request);
+        poll_fn(|cx| match self.poll_head(cx, before, asked) {
+            Poll::Ready(answered) => Poll::Ready(answered),
+            Poll::Pending => self.poll_late(cx, due).map(|()| Err(Fault::Late)),
+        })
+        .await
+    }
+
+    /// Whether it is too late for an answer.
+    ///
+    /// Setting an alarm and taking it back takes a lock that all connections share. So it stays as it
+    /// was set for an earlier request, rings too early, and is only then put forward.
+    fn poll_late(&mut self, cx: &mut Context<'_>, due: Instant) -> Poll<()> {
+        let alarm = self.alarm.get_or_insert_with(|| Box::pin(sleep_until(due)));
+        if alarm.deadline() > due {
+            alarm.as_mut().reset(due);
+        }
+        loop {
+            ready!(alarm.as_mut().poll(cx));
+            if alarm.deadline() >= due {
+                return Poll::Ready(());
             }
-            // Whatever ends the connection ends the answer too, with a reason.
-            let _ = Pin::new(&mut *connection).poll(cx);
-            answer.as_mut().poll(cx)
-        });
-        match answered.await {
-            Ok(response) => Ok(response),
-            Err(mut error) => Err(match (error.take_message(), self.written.bytes() == before) {
-                (Some(request), true) => Broke::Untouched(Box::new(request)),
-                (_, true) => Broke::Unwritten(error.into_error()),
-                (_, false) => Broke::Written(error.into_error()),
-            }),
+            alarm.as_mut().reset(due);
         }
     }
 
-    /// Reads and writes what can be read and written.
-    pub(super) fn drive(&mut self, cx: &mut Context<'_>) -> Poll<hyper::Result<()>> {
-        Pin::new(&mut self.connection).poll(cx)
+    fn poll_head(
+        &mut self,
+        cx: &mut Context<'_>,
+        before: u64,
+        asked: Asked,
+    ) -> Poll<Result<Response<()>, Fault>> {
+        self.send(cx)?;
+        if self.written() == before
+            && let Some(error) = self.unwritten.take()
+        {
+            // What comes now is no answer to this request.
+            return Poll::Ready(Err(Fault::Io(error)));
+        }
+        let read = ready!(self.inbox.poll_head(cx, &mut self.stream, asked));
+        let Head { response, framing, after } = read.map_err(|fault| self.blame(fault))?;
+        self.after = after;
+        self.reading = match framing {
+            Framing::Empty => Reading::Ended,
+            Framing::Sized(length) => Reading::Sized(length),
+            Framing::Chunked => Reading::Chunked(Chunks::default()),
+            Framing::UntilClose => Reading::UntilClose,
+            Framing::Switched if !self.sending.is_done() => {
+                return Poll::Ready(Err(Fault::SwitchedEarly));
+            }
+            Framing::Switched => Reading::Switched,
+        };
+        Poll::Ready(Ok(response))
     }
 
-    /// The bytes behind a 101 and the way to say more: the connection has become something else.
-    pub(super) async fn switched(self) -> hyper::Result<(Stream, Bytes)> {
-        let parts = self.connection.without_shutdown().await?;
-        Ok((parts.io.into_inner(), parts.read_buf))
+    /// Writes what can be written of the request. That the upstream takes no more of it is no fault
+    /// yet: it may have answered.
+    fn send(&mut self, cx: &mut Context<'_>) -> Result<(), Fault> {
+        if self.sending.is_done() {
+            return Ok(());
+        }
+        match self.sending.poll(cx, &mut self.stream) {
+            Poll::Pending | Poll::Ready(Ok(())) => Ok(()),
+            Poll::Ready(Err(Fault::Io(error))) => {
+                self.sending.give_up();
+                self.unwritten = Some(error);
+                Ok(())
+            }
+            Poll::Ready(Err(fault)) => {
+                self.reading = Reading::Failed;
+                Err(fault)
+            }
+        }
+    }
+
+    /// What is to be said of a read that failed: why the request was not written, if it was not.
+    fn blame(&mut self, fault: Fault) -> Fault {
+        self.reading = Reading::Failed;
+        match (fault, self.unwritten.take()) {
+            (Fault::Ended | Fault::Io(_), Some(error)) => Fault::Io(error),
+            (fault, _) => fault,
+        }
+    }
+
+    /// Reads what comes next of the body, and writes what is left of the request meanwhile.
+    pub(super) fn poll_frame(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Fault>>> {
+        if self.is_ended() {
+            return Poll::Ready(None);
+        }
+        if let Err(fault) = self.send(cx) {
+            return Poll::Ready(Some(Err(fault)));
+        }
+        loop {
+            match self.next() {
+                Ok(Some(frame)) => return Poll::Ready(Some(Ok(frame))),
+                Ok(None) if self.is_ended() => return Poll::Ready(None),
+                Ok(None) => {}
+                Err(fault) => return Poll::Ready(Some(Err(self.blame(fault)))),
+            }
+            let fault = match ready!(self.inbox.poll_fill(cx, &mut self.stream)) {
+                Ok(1..) => continue,
+                Ok(0) if matches!(self.reading, Reading::UntilClose) => {
+                    self.reading = Reading::Ended;
+                    return Poll::Ready(None);
+                }
+                Ok(0) => Fault::Ended,
+                Err(error) => Fault::Io(error),
+            };
+            return Poll::Ready(Some(Err(self.blame(fault))));
+        }
+    }
+
+    /// What comes next of the body, as far as it was read.
+    fn next(&mut self) -> Result<Option<Frame<Bytes>>, Fault> {
+        let held = self.inbox.held().len();
+        match &mut self.reading {
+            Reading::Head | Reading::Ended | Reading::Switched | Reading::Failed => Ok(None),
+            Reading::Sized(_) | Reading::UntilClose if held == 0 => Ok(None),
+            Reading::UntilClose => Ok(Some(Frame::data(self.inbox.take(held)))),
+            Reading::Sized(left) => {
+                let here = usize::try_from(*left).unwrap_or(usize::MAX).min(held);
+                *left -= here as u64;
+                if *left == 0 {
+                    self.reading = Reading::Ended;
+                }
+                Ok(Some(Frame::data(self.inbox.take(here))))
+            }
+            Reading::Chunked(chunks) => match chunks.next(self.inbox.held())? {
+                Next::Data(here) => {
+                    chunks.took(here);
+                    Ok(Some(Frame::data(self.inbox.take(here))))
+                }
+                Next::End(trailers) => {
+                    self.reading = Reading::Ended;
+                    Ok(trailers.map(|trailers| Frame::trailers(*trailers)))
+                }
+                Next::More => Ok(None),
+            },
+        }
+    }
+
+    /// The whole body, if it lies here.
+    pub(super) fn whole(&mut self) -> Option<Bytes> {
+        match self.reading {
+            Reading::Ended => Some(Bytes::new()),
+            Reading::Sized(length) => {
+                let length = usize::try_from(length).ok()?;
+                (length <= self.inbox.held().len()).then(|| {
+                    self.reading = Reading::Ended;
+                    self.inbox.take(length)
+                })
+            }
+            Reading::Head
+            | Reading::Chunked(_)
+            | Reading::UntilClose
+            | Reading::Switched
+            | Reading::Failed => None,
+        }
+    }
+
+    /// Whether there is nothing more to read of the answer.
+    pub(super) fn is_ended(&self) -> bool {
+        matches!(self.reading, Reading::Ended | Reading::Switched | Reading::Failed)
+    }
+
+    /// How many bytes of the body are to come, if it was said.
+    pub(super) fn left(&self) -> Option<u64> {
+        match self.reading {
+            Reading::Sized(left) => Some(left),
+            Reading::Ended | Reading::Switched => Some(0),
+            Reading::Head | Reading::Chunked(_) | Reading::UntilClose | Reading::Failed => None,
+        }
+    }
+
+    /// The way to say more, and what has come behind the answer, if the connection has become
+    /// something else.
+    pub(super) fn switched(self) -> Option<(Stream, Bytes)> {
+        let Self { stream, inbox, reading, .. } = self;
+        matches!(reading, Reading::Switched).then(|| (stream, inbox.into_bytes()))
     }
 }
+
+#[cfg(test)]
+mod tests;

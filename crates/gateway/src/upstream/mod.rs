@@ -2,9 +2,17 @@
 //! answer.
 
 mod answer;
+mod chunks;
 mod dial;
+mod fault;
+mod head;
+mod inbox;
+mod lettered;
 mod line;
 mod pool;
+#[cfg(test)]
+mod script;
+mod sending;
 mod shared;
 mod stream;
 mod target;
@@ -19,12 +27,13 @@ use oncekey::layer::{RequestBody, Undelivered};
 use tokio::time::timeout;
 
 use self::dial::{Chosen, Dialler};
-use self::line::{Broke, Line};
+use self::line::Line;
 use self::pool::Pool;
 use self::shared::{SharedLine, Way, closed};
 use crate::overheard::Overheard;
 
 pub(crate) use self::answer::Answer;
+pub(crate) use self::fault::Fault;
 pub(crate) use self::pool::Care;
 pub(crate) use self::stream::Stream;
 pub(crate) use self::target::{Place, Speaks, Target, Tls};
@@ -65,7 +74,7 @@ pub(crate) enum Failure {
     Unreachable(#[source] io::Error),
     /// The connection broke.
     #[error("the connection to the upstream broke")]
-    Broke(Undelivered, #[source] hyper::Error),
+    Broke(Undelivered, #[source] Fault),
     /// It took too long.
     #[error("the upstream did not answer in time")]
     Late(Undelivered),
@@ -117,12 +126,8 @@ impl Upstream {
                 Err(Missed::Untouched(again)) => request = again,
             }
         }
-        while let Some(line) = inner.pool.take(care) {
-            match inner.exchange(line, request).await {
-                Ok(response) => return Ok(response),
-                Err(Missed::Failed(failure)) => return Err(failure),
-                Err(Missed::Untouched(again)) => request = again,
-            }
+        if let Some(line) = inner.pool.take(care) {
+            return inner.exchange(line, request).await;
         }
         let (stream, chosen) = inner.dialler.dial().await.map_err(Failure::Unreachable)?;
         let answered = match chosen {
@@ -130,11 +135,7 @@ impl Upstream {
                 let way = Box::pin(inner.shared.adopt(stream)).await?;
                 Box::pin(inner.share(way, request)).await
             }
-            Chosen::Unsaid => {
-                let line = Line::open(stream).await;
-                let line = line.map_err(|error| Failure::Broke(Undelivered::NeverSent, error))?;
-                inner.exchange(line, request).await
-            }
+            Chosen::Unsaid => return inner.exchange(Line::new(stream), request).await,
         };
         answered.map_err(|missed| match missed {
             Missed::Failed(failure) => failure,
@@ -151,29 +152,23 @@ enum Missed {
 }
 
 impl Inner {
+    /// Sends a request over a connection that it has for itself.
     async fn exchange(
         &self,
         mut line: Box<Line>,
         request: Box<Request<Outgoing>>,
-    ) -> Result<Response<Answer>, Missed> {
-        let written = line.written();
-        let before = written.bytes();
-        match timeout(self.patience.answer, line.exchange(request)).await {
-            Ok(Ok(response)) => {
-                let pool = self.pool.clone();
-                Ok(response.map(|body| Answer::of_line(body, line, pool)))
-            }
-            Ok(Err(Broke::Untouched(request))) => Err(Missed::Untouched(request)),
-            Ok(Err(Broke::Unwritten(error))) => {
-                Err(Missed::Failed(Failure::Broke(Undelivered::NeverSent, error)))
-            }
-            Ok(Err(Broke::Written(error))) => {
-                Err(Missed::Failed(Failure::Broke(Undelivered::NoAnswer, error)))
-            }
-            Err(_) if written.bytes() == before => {
-                Err(Missed::Failed(Failure::Late(Undelivered::NeverSent)))
-            }
-            Err(_) => Err(Missed::Failed(Failure::Late(Undelivered::NoAnswer))),
+    ) -> Result<Response<Answer>, Failure> {
+        let before = line.written();
+        let answered = line.exchange(request, self.patience.answer).await;
+        // What was not written by now never will be: nobody else drives the connection.
+        let undelivered = match line.written() == before {
+            true => Undelivered::NeverSent,
+            false => Undelivered::NoAnswer,
+        };
+        match answered {
+            Ok(response) => Ok(response.map(|()| Answer::of_line(line, &self.pool))),
+            Err(Fault::Late) => Err(Failure::Late(undelivered)),
+            Err(fault) => Err(Failure::Broke(undelivered, fault)),
         }
     }
 

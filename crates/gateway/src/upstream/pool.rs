@@ -12,7 +12,7 @@ use super::line::Line;
 #[derive(Clone)]
 pub(super) struct Pool(Arc<Mutex<Lines>>);
 
-/// In boxes: they go from hand to hand as they are, and have 700 bytes.
+/// In boxes: they go from hand to hand as they are.
 type Lines = Vec<Box<Line>>;
 
 /// How careful the next request has to be with a connection that was used before.
@@ -66,8 +66,12 @@ impl Pool {
         }
     }
 
-    /// Keeps a connection whose answer has been read to its end.
+    /// Keeps a connection if the next request can be put on it, and closes it if not.
     pub(super) fn give(&self, mut line: Box<Line>) {
+        if !line.is_free() {
+            return;
+        }
+        line.rest();
         line.idle_since = Instant::now();
         let mut lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if lines.len() < MOST {

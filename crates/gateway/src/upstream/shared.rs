@@ -16,7 +16,8 @@ use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 use super::dial::Dialler;
-use super::line::MAX_HEAD;
+use super::fault::Fault;
+use super::head::MAX_HEAD;
 use super::stream::Stream;
 use super::target::Tls;
 use super::{Failure, Missed, Outgoing};
@@ -72,8 +73,8 @@ impl Way {
             .max_header_list_size(MAX_HEAD)
             .handshake(TokioIo::new(stream))
             .await;
-        let (sender, connection) =
-            handshake.map_err(|error| Failure::Broke(Undelivered::NeverSent, error))?;
+        let (sender, connection) = handshake
+            .map_err(|error| Failure::Broke(Undelivered::NeverSent, Fault::Http2(error)))?;
         // What ends it is told to everybody who waits on it.
         tokio::spawn(async move { drop(connection.await) });
         let used = Arc::new(StdMutex::new(Some(Instant::now())));
@@ -132,7 +133,7 @@ impl Way {
             true => Undelivered::NeverSent,
             false => Undelivered::NoAnswer,
         };
-        Err(Missed::Failed(Failure::Broke(undelivered, error)))
+        Err(Missed::Failed(Failure::Broke(undelivered, Fault::Http2(error))))
     }
 }
 

@@ -2,8 +2,6 @@
 
 use std::io;
 use std::pin::Pin;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -15,44 +13,37 @@ use crate::together::poll_write_together;
 /// Bytes to an upstream and back.
 pub(crate) struct Stream {
     kind: Kind,
-    written: Written,
+    written: u64,
 }
-
-/// How many bytes of requests a connection has taken. What a TLS layer has taken and not yet sent
-/// counts as written: it may be on its way.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Written(Arc<AtomicU64>);
 
 /// What a connection is made of.
 pub(super) enum Kind {
     Tcp(TcpStream),
     Unix(UnixStream),
     Tls(Box<TlsStream<TcpStream>>),
+    /// What a test says that it does.
+    #[cfg(test)]
+    Script(super::script::Script),
 }
 
 impl Stream {
     pub(super) fn new(kind: Kind) -> Self {
-        Self { kind, written: Written::default() }
+        Self { kind, written: 0 }
     }
 
-    pub(super) fn written(&self) -> Written {
-        self.written.clone()
+    /// How many bytes of requests the connection has taken. What a TLS layer has taken and not yet
+    /// sent counts as written: it may be on its way.
+    pub(super) fn written(&self) -> u64 {
+        self.written
     }
 }
 
-impl Written {
-    /// Whoever looks drives the connection itself, or has heard of its end over a channel. Either
-    /// puts what was written before, so no order between threads is needed here.
-    pub(super) fn bytes(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
+/// Counts what was written.
+fn count(written: &mut u64, polled: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+    if let Poll::Ready(Ok(bytes)) = &polled {
+        *written += *bytes as u64;
     }
-
-    fn add(&self, polled: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
-        if let Poll::Ready(Ok(bytes)) = &polled {
-            self.0.fetch_add(*bytes as u64, Ordering::Relaxed);
-        }
-        polled
-    }
+    polled
 }
 
 impl AsyncRead for Stream {
@@ -65,6 +56,8 @@ impl AsyncRead for Stream {
             Kind::Tcp(stream) => Pin::new(stream).poll_read(cx, buffer),
             Kind::Unix(stream) => Pin::new(stream).poll_read(cx, buffer),
             Kind::Tls(stream) => Pin::new(stream).poll_read(cx, buffer),
+            #[cfg(test)]
+            Kind::Script(stream) => Pin::new(stream).poll_read(cx, buffer),
         }
     }
 }
@@ -76,11 +69,14 @@ impl AsyncWrite for Stream {
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
         let Self { kind, written } = self.get_mut();
-        written.add(match kind {
+        let polled = match kind {
             Kind::Tcp(stream) => Pin::new(stream).poll_write(cx, bytes),
             Kind::Unix(stream) => Pin::new(stream).poll_write(cx, bytes),
             Kind::Tls(stream) => Pin::new(stream).poll_write(cx, bytes),
-        })
+            #[cfg(test)]
+            Kind::Script(stream) => Pin::new(stream).poll_write(cx, bytes),
+        };
+        count(written, polled)
     }
 
     fn poll_write_vectored(
@@ -89,11 +85,14 @@ impl AsyncWrite for Stream {
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
         let Self { kind, written } = self.get_mut();
-        written.add(match kind {
+        let polled = match kind {
             Kind::Tcp(stream) => poll_write_together(stream, cx, slices),
             Kind::Unix(stream) => poll_write_together(stream, cx, slices),
             Kind::Tls(stream) => poll_write_together(stream, cx, slices),
-        })
+            #[cfg(test)]
+            Kind::Script(stream) => poll_write_together(stream, cx, slices),
+        };
+        count(written, polled)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -101,6 +100,8 @@ impl AsyncWrite for Stream {
             Kind::Tcp(stream) => stream.is_write_vectored(),
             Kind::Unix(stream) => stream.is_write_vectored(),
             Kind::Tls(stream) => stream.is_write_vectored(),
+            #[cfg(test)]
+            Kind::Script(stream) => stream.is_write_vectored(),
         }
     }
 
@@ -109,6 +110,8 @@ impl AsyncWrite for Stream {
             Kind::Tcp(stream) => Pin::new(stream).poll_flush(cx),
             Kind::Unix(stream) => Pin::new(stream).poll_flush(cx),
             Kind::Tls(stream) => Pin::new(stream).poll_flush(cx),
+            #[cfg(test)]
+            Kind::Script(stream) => Pin::new(stream).poll_flush(cx),
         }
     }
 
@@ -117,6 +120,8 @@ impl AsyncWrite for Stream {
             Kind::Tcp(stream) => Pin::new(stream).poll_shutdown(cx),
             Kind::Unix(stream) => Pin::new(stream).poll_shutdown(cx),
             Kind::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
+            #[cfg(test)]
+            Kind::Script(stream) => Pin::new(stream).poll_shutdown(cx),
         }
     }
 }

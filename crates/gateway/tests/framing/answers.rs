@@ -154,18 +154,30 @@ fn ends() -> Vec<Case> {
     ]
 }
 
-fn fields() -> Vec<Case> {
-    let with = |fields: &str| hello("201 Made", fields);
-    let cookies: String = (0..1_000).fold(String::new(), |mut lines, at| {
-        let _ = write!(lines, "set-cookie: c{at}=1\r\n");
-        lines
-    });
-    let bytes =
-        |line: &[u8]| [b"HTTP/1.1 201 Made\r\n", line, b"content-length: 0\r\n\r\n"].concat();
+/// Heads that say in more than one way where the answer ends, or in none that anybody knows.
+fn lengths() -> Vec<Case> {
     vec![
         case(
             "two lengths",
             "HTTP/1.1 201 Made\r\ncontent-length: 5\r\ncontent-length: 6\r\n\r\nhello",
+            NONE,
+            Unknown,
+        ),
+        case(
+            "a length said twice",
+            "HTTP/1.1 201 Made\r\ncontent-length: 5\r\ncontent-length: 5\r\n\r\nhello",
+            Has("hello"),
+            Replay,
+        ),
+        case(
+            "a length beside chunks",
+            "HTTP/1.1 201 Made\r\ncontent-length: 3\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
+            Has("hello"),
+            Replay,
+        ),
+        case(
+            "a coding that nobody behind us would know of",
+            "HTTP/1.1 201 Made\r\ntransfer-encoding: gzip, chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
             NONE,
             Unknown,
         ),
@@ -181,6 +193,18 @@ fn fields() -> Vec<Case> {
             NONE,
             Unknown,
         ),
+    ]
+}
+
+fn fields() -> Vec<Case> {
+    let with = |fields: &str| hello("201 Made", fields);
+    let cookies: String = (0..1_000).fold(String::new(), |mut lines, at| {
+        let _ = write!(lines, "set-cookie: c{at}=1\r\n");
+        lines
+    });
+    let bytes =
+        |line: &[u8]| [b"HTTP/1.1 201 Made\r\n", line, b"content-length: 0\r\n\r\n"].concat();
+    vec![
         case("a thousand cookies", with(&cookies), Has("set-cookie: c999=1"), Replay),
         case("commas", with("x-list: a, b,c\r\nx-list: d\r\n"), Has("x-list: a, b,c"), Replay),
         case("latin letters", bytes(b"x-name: caf\xe9\r\n"), Has("HTTP/1.1 201 Made"), Replay),
@@ -249,7 +273,7 @@ fn sizes() -> Vec<Case> {
 }
 
 fn cases() -> Vec<Case> {
-    [statuses(), ends(), fields(), sizes()].into_iter().flatten().collect()
+    [statuses(), ends(), lengths(), fields(), sizes()].into_iter().flatten().collect()
 }
 
 const ROUTES: &str = r#"

@@ -218,6 +218,8 @@ async fn every_request_is_the_same_with_and_without_the_gateway() {
         "PUT /%2Fx/./y HTTP/1.1\r\nHost: a\r\nX-Tenant: t\r\nuser-AGENT: me\r\nContent-Length: 0\r\n\r\n",
         "POST /c HTTP/1.1\r\nHost: a\r\nX-Tenant: t\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
         "GET / HTTP/1.1\r\nHost: a\r\n\r\n",
+        "GET /d HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
+        "DELETE /e HTTP/1.1\r\nhost: a\r\nx-Tenant: t\r\ncontent-length: 2\r\n\r\nhi",
     ];
     for request in requests {
         converse(upstream.address, request.as_bytes()).await;

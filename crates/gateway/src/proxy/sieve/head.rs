@@ -8,6 +8,7 @@ use super::lines::{Bound, Lines};
 use super::names::is_protected;
 use super::request::{Method, RequestLine, Version};
 use super::{Limits, Violation, authority, framing};
+use crate::lettering::{Lettering, Letters};
 
 /// A head, as far as it has come.
 ///
@@ -23,6 +24,7 @@ pub(super) struct Head {
     expect: Expect,
     switch: Switch,
     persistence: Persistence,
+    letters: Letters,
 }
 
 /// A head that may go on.
@@ -32,6 +34,8 @@ pub(super) struct Approved {
     pub(super) bytes: usize,
     pub(super) body: Body,
     pub(super) after: After,
+    /// How its names are written, if that is worth remembering.
+    pub(super) lettering: Option<Lettering>,
 }
 
 /// What follows a head.
@@ -139,6 +143,7 @@ impl Head {
     /// Notes a field line that ends at `end` of what is held back.
     fn field(&mut self, line: &[u8], end: usize) -> Result<(), Violation> {
         let field = Field::read(line)?;
+        self.letters.note(field.name);
         let is = |name: &[u8]| field.name.eq_ignore_ascii_case(name);
         match field.name.len() {
             4 if is(b"host") => self.host(&field, end)?,
@@ -209,7 +214,7 @@ impl Head {
     }
 
     /// Judges the head as a whole, at its empty line.
-    fn approve(&self, held: &[u8], limits: &Limits) -> Result<Approved, Violation> {
+    fn approve(&mut self, held: &[u8], limits: &Limits) -> Result<Approved, Violation> {
         let Some(request) = &self.request else { return Err(Violation::RequestLine) };
         if self.host.is_none() && request.version == Version::Http11 {
             return Err(Violation::HostMissing);
@@ -227,7 +232,9 @@ impl Head {
         if matches!(body, Body::Sized(bytes) if bytes > limits.body) {
             return Err(Violation::BodyTooLarge);
         }
-        Ok(Approved { bytes: self.lines.start(), body, after: self.after(request) })
+        let (bytes, after) = (self.lines.start(), self.after(request));
+        let lettering = std::mem::take(&mut self.letters).finish();
+        Ok(Approved { bytes, body, after, lettering })
     }
 
     fn body(&self, version: Version) -> Result<Body, Violation> {

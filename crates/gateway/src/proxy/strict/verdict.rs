@@ -1,12 +1,15 @@
 //! What is known about a connection by those who do not read from it.
 
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::task::{Context, Poll, Waker};
 
 use super::super::sieve::{Place, Violation};
+use crate::lettering::Lettering;
 
 /// Shared by the connection, which says why it ended, and by the server, which says whether
-/// another protocol is spoken.
+/// another protocol is spoken. Whoever serves the connection learns here what the server does not
+/// tell about its requests.
 #[derive(Clone, Debug, Default)]
 pub(in crate::proxy) struct Verdict(Arc<Shared>);
 
@@ -38,6 +41,7 @@ pub(super) enum Settled {
 struct Shared {
     end: OnceLock<End>,
     switch: Mutex<Switch>,
+    letterings: Mutex<VecDeque<Option<Lettering>>>,
 }
 
 #[derive(Debug, Default)]
@@ -69,6 +73,22 @@ impl Verdict {
     /// Notes why the client was stopped. Only the first reason counts.
     pub(in crate::proxy) fn finish(&self, end: End) {
         let _ = self.0.end.set(end);
+    }
+
+    /// How the names of the next request are written. To be asked once for each request, in their
+    /// order: the server hands on every head that came through here, or ends the connection.
+    pub(in crate::proxy) fn lettering(&self) -> Option<Lettering> {
+        let mut letterings = self.0.letterings.lock().unwrap_or_else(PoisonError::into_inner);
+        letterings.pop_front().flatten()
+    }
+
+    /// Notes the same, for the heads that go on now.
+    pub(super) fn note(&self, letterings: impl Iterator<Item = Option<Lettering>>) {
+        let mut letterings = letterings.peekable();
+        if letterings.peek().is_some() {
+            let mut noted = self.0.letterings.lock().unwrap_or_else(PoisonError::into_inner);
+            noted.extend(letterings);
+        }
     }
 
     /// What the server decided, once; wakes the reader when it has.
