@@ -21,10 +21,12 @@ pub(crate) struct Plan {
     pub(crate) rounds: usize,
     pub(crate) span: Duration,
     pub(crate) staged: usize,
+    /// Everybody and the relay, or only one of them: to see where its time goes.
+    pub(crate) only: Option<Contender>,
 }
 
 /// Who is measured.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Contender {
     ByHand,
     Ours,
@@ -87,7 +89,10 @@ impl Grid {
         let address = stub::serve().await?;
         let stub = Stub::new(address);
         let flows = ours::flows(&pool, &stub).await?;
-        let peer = scratch::build("bench-flow-peer", &FILES).map(|folder| folder.join("peer"));
+        let peer = match plan.only.is_none_or(|only| only == Contender::Durare) {
+            true => scratch::build("bench-flow-peer", &FILES).map(|folder| folder.join("peer")),
+            false => Err("it is not asked for".into()),
+        };
         let peer = peer.map_err(|error| error.to_string());
         let scene = Scene { pool, stub, address, flows, peer, url: url.to_owned() };
         let mut grid = Self {
@@ -97,7 +102,9 @@ impl Grid {
         };
         for callers in IN_FLIGHT {
             for who in Contender::ALL {
-                grid.cells.push((callers, who, Vec::new()));
+                if plan.only.is_none_or(|only| only == who) {
+                    grid.cells.push((callers, who, Vec::new()));
+                }
             }
         }
         for round in 0..plan.rounds {
@@ -107,7 +114,9 @@ impl Grid {
                 }
                 samples.push(scene.sample(*who, *callers, plan.span, round).await?);
             }
-            grid.relay.push(ours::drain(&scene.pool, plan.staged).await?);
+            if plan.only.is_none() {
+                grid.relay.push(ours::drain(&scene.pool, plan.staged).await?);
+            }
         }
         Ok(grid)
     }

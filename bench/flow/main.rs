@@ -27,7 +27,7 @@ use oncekey_bench::machine::{self, Machine};
 use oncekey_bench::{Result, bars as report};
 use serde_json::json;
 
-use crate::grid::{Grid, Plan};
+use crate::grid::{Contender, Grid, Plan};
 
 /// Measures what the safety of a flow costs, on PostgreSQL.
 #[derive(Debug, Parser)]
@@ -44,6 +44,9 @@ struct Arguments {
     /// One short round, to see that it works. Its figures mean little.
     #[arg(long)]
     quick: bool,
+    /// Only one contender and no relay, to see where its time goes. No bar is met then.
+    #[arg(long)]
+    only: Option<Contender>,
     /// Ends with 1 if a bar is missed or could not be measured.
     #[arg(long)]
     strict: bool,
@@ -66,11 +69,17 @@ async fn run(arguments: &Arguments) -> Result<ExitCode> {
         format!("there is no PostgreSQL: run `cargo xtask bench flow` {why}")
     })?;
     let plan = match arguments.quick {
-        true => Plan { rounds: 1, span: Duration::from_millis(500), staged: 5_000 },
+        true => Plan {
+            rounds: 1,
+            span: Duration::from_millis(500),
+            staged: 5_000,
+            only: arguments.only,
+        },
         false => Plan {
             rounds: usize::try_from(arguments.rounds)?,
             span: Duration::from_secs(arguments.seconds),
             staged: 50_000,
+            only: arguments.only,
         },
     };
     let mut machine = Machine::look(&machine::default_folder()?)?;

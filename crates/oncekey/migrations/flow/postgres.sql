@@ -14,7 +14,8 @@ CREATE TABLE IF NOT EXISTS {schema}.oncekey_flows (
     due         bigint NOT NULL,
     -- Counted at the claim, so that a crash counts.
     attempts    bigint NOT NULL,
-    -- The last recovery point by name, for people and for explicit machines.
+    -- The last recovery point by name, for people and for explicit machines. While it is 'started', the
+    -- newest step is the recovery point: a step does not write this row, it only locks it.
     point       text   NOT NULL,
     -- The step after which there is only forward. Empty: none yet.
     pivot       text   NOT NULL,

@@ -46,6 +46,14 @@ pub(crate) struct Held {
     pub(crate) point: String,
 }
 
+impl Held {
+    /// What every statement of an owner is judged by: id, fence, owner.
+    pub(crate) fn proof(&self) -> [Value<'_>; 3] {
+        let (id, owner) = (self.id.as_bytes(), self.owner.as_bytes());
+        [Value::Bytes(id), Value::Int(self.fence), Value::Bytes(owner)]
+    }
+}
+
 /// Whether an earlier attempt may have left something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Before {

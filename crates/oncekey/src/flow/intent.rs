@@ -153,13 +153,7 @@ impl<S: TxStore> Run<S> {
         let id = Value::Bytes(self.held.id.as_bytes());
         let mut tx = self.store.begin().await?;
         let conn = S::conn(&mut tx);
-        let proof = [
-            Value::Text(&self.held.point),
-            id,
-            Value::Int(self.held.fence),
-            Value::Bytes(self.held.owner.as_bytes()),
-        ];
-        if S::execute(conn, &sql.advance, &proof).await? == 0 {
+        if S::execute(conn, &sql.hold, &self.held.proof()).await? == 0 {
             let _ = S::rollback(tx).await;
             self.grip.lose();
             return Err(Halt::Fenced);
@@ -213,7 +207,7 @@ impl<S: TxStore> Run<S> {
 
     /// The same in one statement. If its answer is lost, whoever tries again looks first.
     async fn outcome_at_once(&self, point: Point<'_>) -> Result<(), Halt> {
-        let values = [&point.proof(&self.held)[..], &point.row(&self.held)[..]].concat();
+        let values = point.held_row(&self.held);
         match self.gather.say(What::Outcome, self.held.id, &values).await? {
             Some(_) => Ok(()),
             None => {
@@ -261,14 +255,8 @@ impl<S: TxStore> Run<S> {
             Value::Text(&step.item),
         ];
         let mut tx = self.store.begin().await?;
-        let proof = [
-            Value::Text(&self.held.point),
-            Value::Bytes(self.held.id.as_bytes()),
-            Value::Int(self.held.fence),
-            Value::Bytes(self.held.owner.as_bytes()),
-        ];
         let conn = S::conn(&mut tx);
-        if S::execute(conn, &sql.advance, &proof).await? == 0 {
+        if S::execute(conn, &sql.hold, &self.held.proof()).await? == 0 {
             return Err(Halt::Fenced);
         }
         S::execute(conn, &sql.settle_effect, &values).await?;

@@ -156,15 +156,8 @@ pub(crate) struct Point<'p> {
 }
 
 impl<'p> Point<'p> {
-    /// What a statement begins with that writes the recovery point under the fence.
-    pub(crate) fn proof(self, held: &'p Held) -> [Value<'p>; 4] {
-        let id = Value::Bytes(held.id.as_bytes());
-        let owner = Value::Bytes(held.owner.as_bytes());
-        [Value::Text(&self.step.name), id, Value::Int(held.fence), owner]
-    }
-
-    /// The columns of the step.
-    pub(crate) fn row(self, held: &Held) -> [Value<'p>; 7] {
+    /// The columns of the step, without the fence.
+    fn row(self) -> [Value<'p>; 6] {
         [
             Value::Text(&self.step.name),
             Value::Text(&self.step.item),
@@ -172,8 +165,14 @@ impl<'p> Point<'p> {
             Value::Text(self.shape),
             Value::Bytes(self.bound),
             Value::Bytes(self.output),
-            Value::Int(held.fence),
         ]
+    }
+
+    /// The same and the proof, for a statement that writes the step only if the proof holds.
+    pub(crate) fn held_row(self, held: &'p Held) -> [Value<'p>; 9] {
+        let [name, item, kind, shape, bound, output] = self.row();
+        let [id, fence, owner] = held.proof();
+        [name, item, kind, shape, bound, output, id, fence, owner]
     }
 }
 
@@ -200,17 +199,17 @@ pub(crate) async fn advance<S: TxStore>(
     if S::still_open(conn).await? == Open::Ended {
         return Ok(Advanced::Smuggled);
     }
-    let id = Value::Bytes(held.id.as_bytes());
-    let (proof, row) = (point.proof(held), point.row(held));
+    let ([id, fence, owner], row) = (held.proof(), point.row());
     if store.layout().dialect() == Dialect::Postgres {
-        let values = [&proof[..], &row[..]].concat();
-        let met = S::execute(conn, &sql.advance_and_put, &values).await?;
+        let values = point.held_row(held);
+        let met = S::execute(conn, &sql.hold_and_put, &values).await?;
         return if met == 1 { Ok(Advanced::Yes) } else { why(store, conn, held).await };
     }
+    let proof = [Value::Text(&point.step.name), id, fence, owner];
     if S::execute(conn, &sql.advance, &proof).await? == 0 {
         return Ok(Advanced::Fenced);
     }
-    let values = [&[id][..], &row[..]].concat();
+    let values = [&[id][..], &row[..], &[fence][..]].concat();
     S::execute(conn, &sql.put_step, &values).await?;
     Ok(Advanced::Yes)
 }
@@ -247,12 +246,7 @@ pub(crate) async fn finish<S: TxStore>(
 
 /// Why the fenced statement met no row: the fence, or a transaction that somebody ended.
 async fn why<S: TxStore>(store: &S, conn: &mut S::Conn, held: &Held) -> Result<Advanced, TxError> {
-    let values = [
-        Value::Bytes(held.id.as_bytes()),
-        Value::Int(held.fence),
-        Value::Bytes(held.owner.as_bytes()),
-    ];
-    let rows = S::query(conn, &store.layout().sql().held, &values).await?;
+    let rows = S::query(conn, &store.layout().sql().held, &held.proof()).await?;
     let still = rows.first().map_or(Ok(0), |row| row.int(0))?;
     Ok(if still == 0 { Advanced::Fenced } else { Advanced::Smuggled })
 }

@@ -17,7 +17,7 @@ use super::intent::{Intent, intents, state};
 use super::point::{Kind, PhaseTx, Point, Step, Taken, advance, steps};
 use super::registry::Rules;
 use super::reply::{Finished, Reply};
-use super::store::{TxError, TxStore, Value};
+use super::store::{TxError, TxStore};
 
 /// A flow that somebody drives: what its body takes its steps with.
 ///
@@ -176,12 +176,8 @@ impl<S: TxStore> Run<S> {
 
     /// Whether the flow is still this attempt's.
     pub(crate) async fn is_held(&self) -> Result<bool, TxError> {
-        let values = [
-            Value::Bytes(self.held.id.as_bytes()),
-            Value::Int(self.held.fence),
-            Value::Bytes(self.held.owner.as_bytes()),
-        ];
-        let rows = self.store.query_once(&self.store.layout().sql().held, &values).await?;
+        let held = &self.store.layout().sql().held;
+        let rows = self.store.query_once(held, &self.held.proof()).await?;
         Ok(rows.first().map_or(Ok(0), |row| row.int(0))? == 1)
     }
 

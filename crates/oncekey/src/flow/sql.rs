@@ -21,7 +21,8 @@ pub(crate) struct Statements {
     pub(crate) effects: Arc<str>,
     pub(crate) advance: Arc<str>,
     pub(crate) put_step: Arc<str>,
-    pub(crate) advance_and_put: Arc<str>,
+    pub(crate) hold: Arc<str>,
+    pub(crate) hold_and_put: Arc<str>,
     pub(crate) finish: Arc<str>,
     pub(crate) intend: Arc<str>,
     pub(crate) intend_again: Arc<str>,
@@ -57,15 +58,22 @@ pub(crate) struct Statements {
 
 /// The columns that a claim decides by, and what a replay needs.
 const LOOK: &str = "SELECT f.owner, f.fence, f.state, f.lease, {now} AS now, f.fingerprint, f.name, \
-     f.version, f.attempts, f.point, f.status, f.headers, f.body, f.reason, f.input, f.due, f.pivot, \
+     f.version, f.attempts, {point}, f.status, f.headers, f.body, f.reason, f.input, f.due, f.pivot, \
      f.data, f.created FROM {flows} AS f WHERE f.flow_id = ?";
+
+/// The last recovery point by name where steps do not write it into the flow's row: the newest step, unless
+/// the row says more, as that of a machine or of a flow that has turned back or ended does.
+const LAST_STEP: &str = "CASE WHEN f.point = 'started' THEN coalesce((SELECT s.name FROM {steps} AS s \
+     WHERE s.flow_id = f.flow_id ORDER BY s.at DESC LIMIT 1), f.point) ELSE f.point END";
 
 /// Who still holds the flow, and only that.
 const HELD: &str = "flow_id = ? AND fence = ? AND owner = ? AND state = 1";
 
 const START: &str = "INSERT INTO {flows} (flow_id, name, version, state, fence, owner, lease, due, \
      attempts, point, pivot, fingerprint, input, client_key, scope, created, reason) \
-     VALUES (?, ?, ?, 1, {now}, ?, {now} + ?, {now} + ?, 1, 'started', '', ?, ?, ?, ?, {now}, '')";
+     {values}";
+const START_VALUES: &str =
+    "?, ?, ?, 1, {now}, ?, {now} + ?, {now} + ?, 1, 'started', '', ?, ?, ?, ?, {now}, ''";
 
 /// Everything that the decision looked at and that can change is compared.
 const TAKE_OVER: &str = "UPDATE {flows} SET state = CASE WHEN state = 2 THEN 1 ELSE state END, \
@@ -76,23 +84,36 @@ const TAKE_OVER: &str = "UPDATE {flows} SET state = CASE WHEN state = 2 THEN 1 E
 const PUT_STEP: &str = "INSERT INTO {steps} (flow_id, name, item, kind, shape, bound, output, fence, \
      at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, {now})";
 
-/// The fence, the recovery point and the step in one statement. `current_setting` tells whether this
-/// is still the transaction that was begun.
-const ADVANCE_AND_PUT: &str = "WITH held AS (UPDATE {flows} SET point = ? \
-     WHERE flow_id = ? AND fence = ? AND owner = ? AND state = 1 \
-     AND current_setting('oncekey.phase', true) = 'on' RETURNING flow_id) \
-     INSERT INTO {steps} (flow_id, name, item, kind, shape, bound, output, fence, at) \
-     SELECT flow_id, ?, ?, ?, ?, ?, ?, ?, {now} FROM held";
+/// The fence and the step in one statement. The flow's row is locked and not written: a row that changes
+/// with every step is written as a whole each time, and leaves its old self behind for the vacuum. A takeover
+/// comes before or after, as if it were written. `current_setting` tells whether this is still the
+/// transaction that was begun.
+const HOLD_AND_PUT: &str = "INSERT INTO {steps} (flow_id, name, item, kind, shape, bound, output, \
+     fence, at) SELECT f.flow_id, ?, ?, ?, ?, ?, ?, f.fence, {now} FROM {flows} AS f \
+     WHERE f.flow_id = ? AND f.fence = ? AND f.owner = ? AND f.state = 1 \
+     AND current_setting('oncekey.phase', true) = 'on' FOR NO KEY UPDATE";
 
-/// The outcome of a call: the fence, the recovery point, the intent and the step in one statement, which
-/// is a transaction of its own. Only PostgreSQL can.
-const OUTCOME: &str = "WITH held AS (UPDATE {flows} SET point = ? \
-     WHERE flow_id = ? AND fence = ? AND owner = ? AND state = 1 RETURNING flow_id), \
-     put AS (INSERT INTO {steps} (flow_id, name, item, kind, shape, bound, output, fence, at) \
-     SELECT flow_id, ?, ?, ?, ?, ?, ?, ?, {now} FROM held RETURNING flow_id, name, item), \
-     settled AS (UPDATE {effects} AS e SET state = 2, last_at = {now} FROM put \
-     WHERE e.flow_id = put.flow_id AND e.name = put.name AND e.item = put.item AND e.state = 1) \
-     SELECT count(*) FROM put";
+/// The outcome of a call: the fence, the intent and the step in one statement, which is a transaction of
+/// its own. Only PostgreSQL can.
+const OUTCOME: &str = "WITH put AS (INSERT INTO {steps} (flow_id, name, item, kind, shape, bound, \
+     output, fence, at) SELECT f.flow_id, ?, ?, ?, ?, ?, ?, f.fence, {now} FROM {flows} AS f \
+     WHERE f.flow_id = ? AND f.fence = ? AND f.owner = ? AND f.state = 1 \
+     FOR NO KEY UPDATE RETURNING flow_id, name, item), {and_settle} SELECT count(*) FROM put";
+
+/// The intents of the steps that were put are done. An update that joins the two would be planned while the
+/// table is new and empty, and then read all of it each time, until the server counts its rows a minute or
+/// more later. So each is found by its key, put in again as it is, and met there by the same key.
+const SETTLED: &str = "settled AS (INSERT INTO {effects} AS o SELECT i.* FROM put, \
+     LATERAL (SELECT * FROM {effects} WHERE flow_id = put.flow_id AND name = put.name \
+     AND item = put.item AND state = 1 LIMIT 1) AS i \
+     ON CONFLICT (flow_id, name, item) DO UPDATE SET state = 2, last_at = {now} \
+     WHERE o.state = 1)";
+
+/// A start may be lost with a server that goes down in the next moment: its commit does not wait for the
+/// disk. Everybody sees it at once, and nothing that is committed after it is on the disk without it: so if
+/// it is lost, nothing had happened, and its owner finds no row under its fence. An outcome waits: an owner
+/// that outlives the server would go on with an answer that nobody else knows.
+const UNHURRIED: &str = " (SELECT set_config('synchronous_commit', 'off', true)) IS NOT NULL";
 
 const INTEND: &str = "INSERT INTO {effects} (flow_id, name, item, seq, safety, span, state, calls, \
      first_at, last_at, bound, foreign_key, undo_name, undo_data, undo_calls, undo_first_at, \
@@ -105,8 +126,10 @@ const INTEND: &str = "INSERT INTO {effects} (flow_id, name, item, seq, safety, s
 /// the single statement, and bytes are written in hexadecimal digits. In the order of ids, so that two
 /// processes with flows in common wait for each other and never for themselves. Nobody is made to wait
 /// longer for somebody else's row than this many milliseconds: what waits longer is said by itself.
+/// The settings are made once, and end with the statement.
 const COMPANY: &str = "(SELECT e FROM jsonb_array_elements((?::text)::jsonb) AS e \
-     WHERE set_config('lock_timeout', '20', true) IS NOT NULL ORDER BY e->>{id}) AS l";
+     WHERE (SELECT set_config('lock_timeout', '20', true)) IS NOT NULL{setting} \
+     ORDER BY e->>{id}) AS l";
 
 const START_MANY: &str = "INSERT INTO {flows} (flow_id, name, version, state, fence, owner, lease, \
      due, attempts, point, pivot, fingerprint, input, client_key, scope, created, reason) \
@@ -127,14 +150,12 @@ const INTEND_MANY: &str = "INSERT INTO {effects} (flow_id, name, item, seq, safe
      AND fence = (e->>9)::bigint AND owner = decode(e->>10, 'hex') AND state = 1 FOR UPDATE) AS f \
      RETURNING flow_id, seq";
 
-const OUTCOME_MANY: &str = "WITH held AS (UPDATE {flows} AS f SET point = e->>0 FROM {company} \
-     WHERE f.flow_id = decode(e->>1, 'hex') AND f.fence = (e->>2)::bigint \
-     AND f.owner = decode(e->>3, 'hex') AND f.state = 1 RETURNING f.flow_id, e), \
-     put AS (INSERT INTO {steps} (flow_id, name, item, kind, shape, bound, output, fence, at) \
-     SELECT flow_id, e->>4, e->>5, (e->>6)::bigint, e->>7, decode(e->>8, 'hex'), \
-     decode(e->>9, 'hex'), (e->>10)::bigint, {now} FROM held RETURNING flow_id, name, item), \
-     settled AS (UPDATE {effects} AS o SET state = 2, last_at = {now} FROM put \
-     WHERE o.flow_id = put.flow_id AND o.name = put.name AND o.item = put.item AND o.state = 1) \
+const OUTCOME_MANY: &str = "WITH put AS (INSERT INTO {steps} (flow_id, name, item, kind, shape, \
+     bound, output, fence, at) SELECT f.flow_id, e->>0, e->>1, (e->>2)::bigint, e->>3, \
+     decode(e->>4, 'hex'), decode(e->>5, 'hex'), (e->>7)::bigint, {now} FROM {company}, \
+     LATERAL (SELECT flow_id FROM {flows} WHERE flow_id = decode(e->>6, 'hex') \
+     AND fence = (e->>7)::bigint AND owner = decode(e->>8, 'hex') AND state = 1 \
+     FOR NO KEY UPDATE) AS f RETURNING flow_id, name, item), {and_settle} \
      SELECT flow_id, 1::bigint FROM put";
 
 impl Statements {
@@ -150,12 +171,14 @@ impl Statements {
     #[allow(clippy::too_many_lines, reason = "a list of statements, one after the other")]
     pub(crate) fn new(dialect: Dialect, before: &str) -> Self {
         let of = |template: &str| {
-            let held = template.replace("{held}", HELD);
-            render(dialect, before, &held)
+            let whole = template.replace("{held}", HELD).replace("{and_settle}", SETTLED);
+            render(dialect, before, &whole)
         };
-        let many = |template: &str, id: usize| {
-            of(&template.replace("{company}", &COMPANY.replace("{id}", &id.to_string())))
+        let many = |template: &str, id: usize, setting: &str| {
+            let company = COMPANY.replace("{id}", &id.to_string()).replace("{setting}", setting);
+            of(&template.replace("{company}", &company))
         };
+        let unhurried = format!(" AND{UNHURRIED}");
         let hold = match dialect {
             Dialect::Sqlite => "",
             Dialect::Postgres | Dialect::Mysql => " FOR UPDATE",
@@ -165,18 +188,26 @@ impl Statements {
             // There a savepoint tells.
             Dialect::Sqlite | Dialect::Mysql => "",
         };
+        let met = " ON CONFLICT (flow_id) DO NOTHING RETURNING fence, lease";
         let start = match dialect {
             // What changes nothing: unlike IGNORE it hides no other error. Who won is told by the
             // owner in the row, because drivers count such a row in different ways.
-            Dialect::Mysql => format!("{START} ON DUPLICATE KEY UPDATE flow_id = flow_id"),
-            Dialect::Sqlite | Dialect::Postgres => {
-                format!("{START} ON CONFLICT (flow_id) DO NOTHING RETURNING fence, lease")
+            Dialect::Mysql => {
+                format!("VALUES ({START_VALUES}) ON DUPLICATE KEY UPDATE flow_id = flow_id")
             }
+            Dialect::Sqlite => format!("VALUES ({START_VALUES}){met}"),
+            Dialect::Postgres => format!("SELECT {START_VALUES} WHERE{UNHURRIED}{met}"),
         };
+        let start = START.replace("{values}", &start);
+        let point = match dialect {
+            Dialect::Postgres => LAST_STEP,
+            Dialect::Sqlite | Dialect::Mysql => "f.point",
+        };
+        let look = LOOK.replace("{point}", point);
         Self {
             start: of(&start),
-            look: of(LOOK),
-            look_and_hold: of(&format!("{LOOK}{hold}")),
+            look: of(&look),
+            look_and_hold: of(&format!("{look}{hold}")),
             take_over: of(TAKE_OVER),
             renew: of("UPDATE {flows} SET lease = {now} + ?, due = {now} + ? WHERE flow_id = ? \
                  AND fence = ? AND owner = ? AND state IN (1, 5)"),
@@ -187,7 +218,8 @@ impl Statements {
                  {now} AS now FROM {effects} WHERE flow_id = ? ORDER BY seq"),
             advance: of("UPDATE {flows} SET point = ? WHERE {held}"),
             put_step: of(PUT_STEP),
-            advance_and_put: of(ADVANCE_AND_PUT),
+            hold: of("UPDATE {flows} SET point = point WHERE {held}"),
+            hold_and_put: of(HOLD_AND_PUT),
             finish: of(&format!(
                 "UPDATE {{flows}} SET state = 3, point = 'finished', lease = 0, due = {{now}}, finished = {{now}}, \
                  status = ?, headers = ?, body = ?, reason = '' WHERE {HELD}{open}"
@@ -199,9 +231,9 @@ impl Statements {
             settle_effect: of("UPDATE {effects} SET state = ?, last_at = {now} \
                  WHERE flow_id = ? AND name = ? AND item = ? AND state = 1"),
             outcome: of(OUTCOME),
-            start_many: many(START_MANY, 0),
-            intend_many: many(INTEND_MANY, 8),
-            outcome_many: many(OUTCOME_MANY, 1),
+            start_many: many(START_MANY, 0, &unhurried),
+            intend_many: many(INTEND_MANY, 8, ""),
+            outcome_many: many(OUTCOME_MANY, 6, ""),
             // Whoever ends an attempt takes its name from the flow: a renewal that was under way and
             // comes late revives nothing.
             wait: of("UPDATE {flows} SET state = CASE WHEN state = 1 THEN 2 ELSE state END, \
@@ -243,15 +275,15 @@ impl Statements {
                  WHERE flow_id = ? AND name = ? AND item = ?"),
             events: of("SELECT at, fence, what, detail FROM {events} WHERE flow_id = ? \
                  ORDER BY id"),
-            list: of(
-                "SELECT f.flow_id, f.name, f.version, f.state, f.attempts, f.point, f.reason, \
-                 f.created FROM {flows} AS f WHERE f.state = ? ORDER BY f.created LIMIT ?",
-            ),
-            overdue: of(
-                "SELECT f.flow_id, f.name, f.version, f.state, f.attempts, f.point, f.reason, \
-                 f.created FROM {flows} AS f WHERE f.state IN (1, 2, 5) \
-                 AND f.due <= (SELECT {now}) - ? ORDER BY f.due LIMIT ?",
-            ),
+            list: of(&format!(
+                "SELECT f.flow_id, f.name, f.version, f.state, f.attempts, {point}, f.reason, \
+                 f.created FROM {{flows}} AS f WHERE f.state = ? ORDER BY f.created LIMIT ?",
+            )),
+            overdue: of(&format!(
+                "SELECT f.flow_id, f.name, f.version, f.state, f.attempts, {point}, f.reason, \
+                 f.created FROM {{flows}} AS f WHERE f.state IN (1, 2, 5) \
+                 AND f.due <= (SELECT {{now}}) - ? ORDER BY f.due LIMIT ?",
+            )),
             // Without a proof: nobody could read the row to get one. Who still drives it is fenced.
             park_lost: of("UPDATE {flows} SET state = 4, fence = {greatest}(fence + 1, {now}), \
                  owner = ?, lease = 0, reason = ? \

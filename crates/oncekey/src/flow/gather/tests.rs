@@ -3,7 +3,7 @@
 use super::*;
 use crate::flow::claim::{Before, Claimed, Held, Patience, claim, look};
 use crate::flow::intent::{intents, state};
-use crate::flow::point::steps;
+use crate::flow::point::{Kind, Point, steps};
 use crate::flow::tests::{LONG, rigs, start, won};
 
 /// Makes a test of each case for each driver.
@@ -30,6 +30,8 @@ on_each_driver!(
     in_company_everybody_hears_what_concerns_them,
     a_value_that_is_refused_is_refused_alone,
     nobody_waits_in_company_for_a_row_that_somebody_holds,
+    a_start_leaves_no_setting_behind,
+    no_statement_of_many_reads_a_whole_table_while_the_tables_are_new,
 );
 
 fn intent(held: &Held, name: &str) -> Said {
@@ -50,20 +52,9 @@ fn intent(held: &Held, name: &str) -> Said {
 }
 
 fn outcome(held: &Held, name: &str) -> Said {
-    let values = [
-        Value::Text(name),
-        Value::Bytes(held.id.as_bytes()),
-        Value::Int(held.fence),
-        Value::Bytes(held.owner.as_bytes()),
-        Value::Text(name),
-        Value::Text(""),
-        Value::Int(2),
-        Value::Text("i64"),
-        Value::Bytes(b"bound"),
-        Value::Bytes(&[7, 0, 255]),
-        Value::Int(held.fence),
-    ];
-    said(What::Outcome, held.id, &values)
+    let (step, output) = (name.into(), &[7, 0, 255]);
+    let point = Point { step: &step, kind: Kind::Effect, shape: "i64", bound: b"bound", output };
+    said(What::Outcome, held.id, &point.held_row(held))
 }
 
 fn said(what: What, id: KeyId, values: &[Value<'_>]) -> Said {
@@ -202,4 +193,46 @@ async fn nobody_waits_in_company_for_a_row_that_somebody_holds<S: TxStore>(store
         let rows = store.query_once(&setting, &[]).await.unwrap();
         assert_eq!(rows[0].text(0).unwrap(), "0", "it ends with its statement");
     }
+}
+
+/// A start does not wait for the disk. Whatever else is said on its connection does.
+async fn a_start_leaves_no_setting_behind<S: TxStore>(store: S) {
+    let setting: Arc<str> = "SELECT current_setting('synchronous_commit')".into();
+    let usual = store.query_once(&setting, &[]).await.unwrap()[0].text(0).unwrap().to_owned();
+    assert_ne!(usual, "off", "the server waits for its disk");
+    for number in 1..=8 {
+        won(&store, &start(number, number, LONG)).await;
+        let rows = store.query_once(&setting, &[]).await.unwrap();
+        assert_eq!(rows[0].text(0).unwrap(), usual);
+    }
+    let sql = store.layout().sql();
+    assert!(sql.start.contains("'synchronous_commit'"), "{}", sql.start);
+    for what in [What::Intend, What::Outcome] {
+        let many = sql.many(what);
+        assert!(!many.contains("synchronous_commit"), "it must be on the disk: {many}");
+    }
+}
+
+/// A plan is kept for as long as the connection lives, and made when the tables are empty: then reading all
+/// of a table looks cheap.
+async fn no_statement_of_many_reads_a_whole_table_while_the_tables_are_new<S: TxStore>(store: S) {
+    let sql = store.layout().sql();
+    let many = [What::Start, What::Intend, What::Outcome].map(|what| (sql.many(what), 1));
+    let single = [(&sql.outcome, 9), (&sql.intend, 11), (&sql.hold_and_put, 9), (&sql.finish, 6)];
+    let mut tx = store.begin().await.unwrap();
+    let conn = S::conn(&mut tx);
+    let generic = "SET LOCAL plan_cache_mode = force_generic_plan".into();
+    S::execute(conn, &generic, &[]).await.unwrap();
+    for (statement, values) in many.into_iter().chain(single) {
+        S::execute(conn, &format!("PREPARE planned AS {statement}").into(), &[]).await.unwrap();
+        let nothing = vec!["NULL"; values].join(", ");
+        let explain = format!("EXPLAIN EXECUTE planned({nothing})").into();
+        let rows = S::query(conn, &explain, &[]).await.unwrap();
+        let plan: Vec<_> = rows.iter().map(|row| row.text(0).unwrap()).collect();
+        let plan = plan.join("\n");
+        assert!(!plan.contains("Seq Scan"), "{statement}\n{plan}");
+        assert!(plan.contains("Insert") || plan.contains("Update"), "{plan}");
+        S::execute(conn, &"DEALLOCATE planned".into(), &[]).await.unwrap();
+    }
+    S::rollback(tx).await.unwrap();
 }
