@@ -25,6 +25,7 @@ mod violation;
 
 pub(super) use self::authority::is_authority;
 use self::chunks::Chunks;
+pub(super) use self::framing::length;
 use self::head::{After, Body, Head};
 pub(super) use self::names::is_protected;
 pub(super) use self::request::check_path;

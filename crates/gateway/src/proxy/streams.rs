@@ -9,7 +9,7 @@ use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use http::header::{CONNECTION, COOKIE, EXPECT, HOST};
+use http::header::{CONNECTION, CONTENT_LENGTH, COOKIE, EXPECT, HOST};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Request, Response};
 use hyper::body::Incoming;
@@ -22,7 +22,7 @@ use tokio::time::{Instant, sleep_until, timeout};
 use super::connection::{Deadlines, blame};
 use super::front::{Front, Peer, Told, refuse};
 use super::paced::Paced;
-use super::sieve::{Limits, Violation, check_path, is_authority, is_protected};
+use super::sieve::{Limits, Violation, check_path, is_authority, is_protected, length};
 use super::strict::{Executed, Pace, Verdict, Why, document};
 use crate::stop::Stop;
 
@@ -116,12 +116,19 @@ fn without_connection(mut response: Response<Told>) -> Response<Told> {
 
 /// Whether a head can be written as HTTP/1 and is read alike by everybody. What the HTTP library has
 /// refused already is not looked at again: fields of a connection, control characters, a length
-/// that is not that of the body.
+/// that is not that of the body. It takes a length that is said twice, or with zeros before it.
 fn check(head: &Parts, most_fields: usize) -> Result<(), Violation> {
     if head.headers.len() > most_fields {
         return Err(Violation::TooManyFields);
     }
     check_host(head)?;
+    let mut lengths = head.headers.get_all(CONTENT_LENGTH).iter();
+    if let Some(value) = lengths.next() {
+        length(value.as_bytes())?;
+    }
+    if lengths.next().is_some() {
+        return Err(Violation::LengthRepeated);
+    }
     let path = head.uri.path_and_query().map_or("", |path| path.as_str());
     match (&head.method, path) {
         // Refused for another reason, and it has no path.
@@ -247,6 +254,13 @@ mod tests {
             ("http://api/a\"b", &[], Violation::TargetByte),
             ("http://api/a", &[("idempotency_key", "k")], Violation::Twin),
             ("http://api/a", &[("expect", "a miracle")], Violation::Expectation),
+            ("http://api/a", &[("content-length", "010")], Violation::Length),
+            ("http://api/a", &[("content-length", "")], Violation::Length),
+            (
+                "http://api/a",
+                &[("content-length", "5"), ("content-length", "5")],
+                Violation::LengthRepeated,
+            ),
             (
                 "http://api/",
                 &[("a", ""), ("b", ""), ("c", ""), ("d", "")],

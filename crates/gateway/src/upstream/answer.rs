@@ -24,6 +24,8 @@ enum Source {
     Line(Box<Line>, Pool),
     /// It comes over a connection that somebody else drives.
     Stream(Incoming),
+    /// It broke off, and is never whole.
+    Broken,
 }
 
 impl Answer {
@@ -48,7 +50,7 @@ impl Answer {
     pub(crate) fn switch(&mut self) -> Option<(Stream, Bytes)> {
         match std::mem::replace(&mut self.0, Source::Whole(Bytes::new())) {
             Source::Line(line, _) => line.switched(),
-            Source::Whole(_) | Source::Stream(_) => None,
+            Source::Whole(_) | Source::Stream(_) | Source::Broken => None,
         }
     }
 }
@@ -69,7 +71,11 @@ impl Body for Answer {
                 return Pin::new(body).poll_frame(cx).map_err(Fault::Http2);
             }
             Source::Line(line, _) => ready!(line.poll_frame(cx)),
+            Source::Broken => Some(Err(Fault::Ended)),
         };
+        if let Some(Err(_)) = frame {
+            *source = Source::Broken;
+        }
         // Given back at once: the next request need not wait until this answer was delivered.
         if let Source::Line(line, _) = source
             && line.is_ended()
@@ -84,6 +90,7 @@ impl Body for Answer {
         match &self.0 {
             Source::Whole(body) => body.is_empty(),
             Source::Line(line, _) => line.is_ended(),
+            Source::Broken => false,
             Source::Stream(body) => body.is_end_stream(),
         }
     }
@@ -93,6 +100,7 @@ impl Body for Answer {
             Source::Whole(body) => SizeHint::with_exact(body.len() as u64),
             Source::Line(line, _) => line.left().map_or_else(SizeHint::new, SizeHint::with_exact),
             Source::Stream(body) => body.size_hint(),
+            Source::Broken => SizeHint::new(),
         }
     }
 }

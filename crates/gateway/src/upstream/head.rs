@@ -161,21 +161,26 @@ fn frame(response: &mut Response<()>, asked: Asked) -> Result<(Framing, After), 
     let after = after(version, headers);
     match status {
         StatusCode::SWITCHING_PROTOCOLS => return Ok((Framing::Switched, After::Close)),
+        // Whoever announces a body where none can be may send it all the same, and later.
+        StatusCode::NO_CONTENT if announces_body(headers) => {
+            return Ok((Framing::Empty, After::Close));
+        }
         StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED => return Ok((Framing::Empty, after)),
         _ if asked == Asked::Head => return Ok((Framing::Empty, after)),
         _ => {}
     }
-    if headers.contains_key(TRANSFER_ENCODING) {
-        let framing = match (version, coding(headers)) {
-            (Version::HTTP_10, _) | (_, Coding::Unknown) => return Err(Fault::Framing),
-            (_, Coding::Chunked) => Framing::Chunked,
-            (_, Coding::Identity) => Framing::UntilClose,
-        };
-        // The chunks count, and the length is a lie that nobody else must be told. Whoever says both
-        // may not be one server but two, so nothing more is read from there.
-        let after = if headers.remove(CONTENT_LENGTH).is_some() { After::Close } else { after };
-        return Ok((framing, after));
-    }
+    let after = match (version, coding(headers)) {
+        (_, Coding::None) => after,
+        // A word of old servers that changes nothing.
+        (_, Coding::Identity) => After::Close,
+        (Version::HTTP_10, _) | (_, Coding::Unknown) => return Err(Fault::Framing),
+        // The chunks count, and the length is a lie that nobody else must be told. Whoever says both,
+        // or one twice, may not be one server but two, so nothing more is read from there.
+        (_, coding @ (Coding::Chunked | Coding::Repeated)) => {
+            let is_odd = headers.remove(CONTENT_LENGTH).is_some() || coding == Coding::Repeated;
+            return Ok((Framing::Chunked, if is_odd { After::Close } else { after }));
+        }
+    };
     let mut lengths = headers.get_all(CONTENT_LENGTH).iter();
     let Some(first) = lengths.next() else { return Ok((Framing::UntilClose, After::Close)) };
     let mut is_repeated = false;
@@ -195,12 +200,25 @@ fn frame(response: &mut Response<()>, asked: Asked) -> Result<(Framing, After), 
         Some(0) => Framing::Empty,
         Some(length) => Framing::Sized(length),
     };
+    if is_repeated {
+        // One number is what everybody behind us can read.
+        headers.insert(CONTENT_LENGTH, length.unwrap_or_default().into());
+    }
     Ok((framing, if is_repeated { After::Close } else { after }))
+}
+
+/// Whether a head speaks of a body.
+fn announces_body(headers: &HeaderMap) -> bool {
+    let is_long = |value: &HeaderValue| digits(value.as_bytes()) != Some(0);
+    headers.contains_key(TRANSFER_ENCODING) || headers.get_all(CONTENT_LENGTH).iter().any(is_long)
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Coding {
+    None,
     Chunked,
+    /// The same, on several lines: applications that pass on what they got from elsewhere do so.
+    Repeated,
     /// A word of old servers for none.
     Identity,
     /// One that would have to be undone, because the line that says so ends here.
@@ -208,12 +226,17 @@ enum Coding {
 }
 
 fn coding(headers: &HeaderMap) -> Coding {
-    let mut lines = headers.get_all(TRANSFER_ENCODING).iter();
-    match (lines.next().map(|line| line.as_bytes().trim_ascii()), lines.next()) {
-        (Some(only), None) if only.eq_ignore_ascii_case(b"chunked") => Coding::Chunked,
-        (Some(only), None) if only.eq_ignore_ascii_case(b"identity") => Coding::Identity,
-        _ => Coding::Unknown,
-    }
+    let lines = headers.get_all(TRANSFER_ENCODING).iter().map(|line| line.as_bytes().trim_ascii());
+    lines.fold(Coding::None, |before, line| match before {
+        Coding::None if line.eq_ignore_ascii_case(b"chunked") => Coding::Chunked,
+        Coding::None if line.eq_ignore_ascii_case(b"identity") => Coding::Identity,
+        Coding::Chunked | Coding::Repeated if line.eq_ignore_ascii_case(b"chunked") => {
+            Coding::Repeated
+        }
+        Coding::None | Coding::Chunked | Coding::Repeated | Coding::Identity | Coding::Unknown => {
+            Coding::Unknown
+        }
+    })
 }
 
 /// What the upstream wants to happen to the connection. Whoever says both means to close.
@@ -233,7 +256,7 @@ fn after(version: Version, headers: &HeaderMap) -> After {
 }
 
 /// A number of nothing but digits.
-fn digits(text: &[u8]) -> Option<u64> {
+pub(super) fn digits(text: &[u8]) -> Option<u64> {
     if text.is_empty() {
         return None;
     }

@@ -16,7 +16,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Request, Response};
+use http::{Method, Request, Response};
 use http_body::{Body, Frame};
 use tokio::io::{AsyncRead as _, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep_until};
@@ -45,6 +45,17 @@ pub(super) struct Line<B = Outgoing> {
     pub(super) idle_since: Instant,
 }
 
+/// Whether requests of a method have bodies.
+///
+/// Many servers do not read one where none belongs, and take it for the next request on the connection.
+/// Whoever sends such a body would choose what is answered to somebody else, so nobody else's request is
+/// put behind it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Bodies {
+    Usual,
+    Odd,
+}
+
 /// How much of an answer was read.
 #[derive(Debug)]
 enum Reading {
@@ -60,6 +71,17 @@ enum Reading {
     Switched,
     /// It broke off.
     Failed,
+}
+
+impl Bodies {
+    fn of(method: &Method) -> Self {
+        match *method {
+            Method::GET | Method::HEAD | Method::OPTIONS | Method::TRACE | Method::DELETE => {
+                Self::Odd
+            }
+            _ => Self::Usual,
+        }
+    }
 }
 
 impl<B> Line<B>
@@ -117,13 +139,20 @@ where
     ) -> Result<Response<()>, Fault> {
         let (before, asked) = (self.written(), Asked::of(request.method()));
         let due = Instant::now() + patience;
+        let bodies = Bodies::of(request.method());
         self.reading = Reading::Head;
         self.sending.start(request);
-        poll_fn(|cx| match self.poll_head(cx, before, asked) {
+        let answered = poll_fn(|cx| match self.poll_head(cx, before, asked) {
             Poll::Ready(answered) => Poll::Ready(answered),
+            // An upstream that says something all the time leaves the alarm no turn.
+            Poll::Pending if Instant::now() >= due => Poll::Ready(Err(Fault::Late)),
             Poll::Pending => self.poll_late(cx, due).map(|()| Err(Fault::Late)),
-        })
-        .await
+        });
+        let answered = answered.await;
+        if bodies == Bodies::Odd && self.sending.had_body() {
+            self.after = After::Close;
+        }
+        answered
     }
 
     /// Whether it is too late for an answer.

@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use super::stream::{Kind, Stream};
+use super::stream::{Failed, Kind, Stream};
 
 /// What an upstream does, in its order.
 #[derive(Clone, Debug)]
@@ -35,6 +35,8 @@ struct State {
     at_once: usize,
     /// After so many bytes it takes no more, and says so.
     takes: usize,
+    /// Whether it says so in the very write of which it has taken a part, as TLS does.
+    failed: Failed,
     writes: usize,
 }
 
@@ -42,7 +44,8 @@ impl Script {
     pub(super) fn new(does: impl IntoIterator<Item = Does>) -> Self {
         let does = does.into_iter().collect();
         let (at_once, takes) = (usize::MAX, usize::MAX);
-        Self(Arc::new(Mutex::new(State { does, got: Vec::new(), at_once, takes, writes: 0 })))
+        let (got, failed) = (Vec::new(), Failed::WroteNothing);
+        Self(Arc::new(Mutex::new(State { does, got, at_once, takes, failed, writes: 0 })))
     }
 
     /// Says all of it, in pieces of at most this size, and ends then.
@@ -59,6 +62,15 @@ impl Script {
     pub(super) fn takes(self, bytes: usize) -> Self {
         self.0.lock().unwrap().takes = bytes;
         self
+    }
+
+    pub(super) fn over_tls(self) -> Self {
+        self.0.lock().unwrap().failed = Failed::MayHaveWritten;
+        self
+    }
+
+    pub(super) fn failed_write(&self) -> Failed {
+        self.0.lock().unwrap().failed
     }
 
     pub(super) fn stream(&self) -> Stream {
@@ -126,6 +138,9 @@ impl AsyncWrite for Script {
         let count = bytes.len().min(state.at_once).min(room);
         state.got.extend_from_slice(&bytes[..count]);
         state.writes += 1;
+        if state.failed == Failed::MayHaveWritten && room < bytes.len() {
+            return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
+        }
         Poll::Ready(Ok(count))
     }
 

@@ -6,12 +6,13 @@ use std::task::{Context, Poll, ready};
 
 use bytes::{Buf as _, BufMut as _, Bytes};
 use http::header::{CONTENT_LENGTH, TRANSFER_ENCODING};
-use http::{HeaderMap, HeaderName, Request};
+use http::{HeaderMap, HeaderName, Method, Request};
 use http_body::Body;
 use tokio::io::AsyncWrite;
 
 use super::Outgoing;
 use super::fault::Fault;
+use super::head::digits;
 use super::stream::Stream;
 use crate::lettering::Lettering;
 use crate::proxy::BodyError;
@@ -27,9 +28,19 @@ pub(super) struct Sending<B = Outgoing> {
     gone: usize,
     /// A piece of the body that is too large to be copied; it stands behind `out`.
     piece: Bytes,
+    /// The request whose head is still to be written.
+    fresh: Option<Box<Request<B>>>,
     /// The request whose body is still to be read, and how it is framed.
     rest: Option<(Box<Request<B>>, Framing)>,
     flush: Flush,
+    body: Framed,
+}
+
+/// Whether a request has a body, as its head says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Framed {
+    Yes,
+    No,
 }
 
 /// How a body is framed.
@@ -67,7 +78,8 @@ const AROUND: usize = 128;
 impl<B> Default for Sending<B> {
     fn default() -> Self {
         let (out, piece) = (Vec::new(), Bytes::new());
-        Self { out, gone: 0, piece, rest: None, flush: Flush::Done }
+        let (flush, body) = (Flush::Done, Framed::No);
+        Self { out, gone: 0, piece, fresh: None, rest: None, flush, body }
     }
 }
 
@@ -81,18 +93,25 @@ where
         self.gone = 0;
         self.piece = Bytes::new();
         self.flush = Flush::Due;
-        let framing = write_head(&mut self.out, &request);
-        self.rest = framing.map(|framing| (request, framing));
+        self.rest = None;
+        self.body = Framed::No;
+        self.fresh = Some(request);
+    }
+
+    /// Whether the head of the last request announced a body.
+    pub(super) fn had_body(&self) -> bool {
+        self.body == Framed::Yes
     }
 
     /// Whether all of it was written.
     pub(super) fn is_done(&self) -> bool {
-        self.rest.is_none() && !self.is_waiting() && self.flush == Flush::Done
+        let is_all_read = self.fresh.is_none() && self.rest.is_none();
+        is_all_read && !self.is_waiting() && self.flush == Flush::Done
     }
 
     /// Writes nothing more of it.
     pub(super) fn give_up(&mut self) {
-        *self = Self::default();
+        *self = Self { body: self.body, ..Self::default() };
     }
 
     /// Writes what can be written. Ready when all of it was, or when no more can ever be.
@@ -132,6 +151,9 @@ where
     /// Asks the body for more, until enough of it waits. A small body that has come with its head
     /// leaves with it.
     fn gather(&mut self, cx: &mut Context<'_>) -> Result<Asked, Fault> {
+        if let Some(request) = self.fresh.take() {
+            self.begin(cx, request)?;
+        }
         while self.piece.is_empty() && self.out.len() - self.gone < GATHERED {
             let Some((request, _)) = &mut self.rest else { return Ok(Asked::Ended) };
             match Pin::new(request.body_mut()).poll_frame(cx) {
@@ -150,6 +172,28 @@ where
         Ok(Asked::Got)
     }
 
+    /// Writes the head.
+    ///
+    /// A GET over HTTP/2 may leave open whether it has a body, and has none. Servers that read no body
+    /// there do not know an empty one either, so it is asked for its first piece before it is announced.
+    fn begin(&mut self, cx: &mut Context<'_>, mut request: Box<Request<B>>) -> Result<(), Fault> {
+        let mut first = Bytes::new();
+        let is_open = request.body().size_hint().exact().is_none()
+            && matches!(*request.method(), Method::GET | Method::HEAD)
+            && !request.headers().contains_key(CONTENT_LENGTH);
+        while is_open && first.is_empty() && !request.body().is_end_stream() {
+            match Pin::new(request.body_mut()).poll_frame(cx) {
+                Poll::Pending | Poll::Ready(None) => break,
+                Poll::Ready(Some(Err(error))) => return Err(Fault::Body(error)),
+                Poll::Ready(Some(Ok(frame))) => first = frame.into_data().unwrap_or_default(),
+            }
+        }
+        let framing = write_head(&mut self.out, &request, first.len());
+        self.body = if framing.is_some() { Framed::Yes } else { Framed::No };
+        self.rest = framing.map(|framing| (request, framing));
+        self.add(first)
+    }
+
     fn add(&mut self, data: Bytes) -> Result<(), Fault> {
         let Some((_, framing)) = &mut self.rest else { return Ok(()) };
         match framing {
@@ -164,6 +208,7 @@ where
                     self.piece = data;
                 }
             }
+            Framing::Sized(_) if data.is_empty() => {}
             Framing::Sized(left) => {
                 *left = left.checked_sub(data.len() as u64).ok_or(Fault::BodyLength)?;
                 let is_last = *left == 0;
@@ -226,8 +271,9 @@ where
     }
 }
 
-/// Writes the head, and says how the body is framed; nothing if there is none.
-fn write_head<B: Body>(out: &mut Vec<u8>, request: &Request<B>) -> Option<Framing> {
+/// Writes the head, and says how the body is framed; nothing if there is none. So many bytes of the body
+/// are here already.
+fn write_head<B: Body>(out: &mut Vec<u8>, request: &Request<B>, here: usize) -> Option<Framing> {
     let (headers, body) = (request.headers(), request.body());
     let fields: usize =
         headers.iter().map(|(name, value)| name.as_str().len() + value.len() + 4).sum();
@@ -241,19 +287,18 @@ fn write_head<B: Body>(out: &mut Vec<u8>, request: &Request<B>) -> Option<Framin
     out.extend_from_slice(path.as_bytes());
     out.extend_from_slice(b" HTTP/1.1\r\n");
     let lettering = request.extensions().get::<Lettering>();
-    let framing = match (body.is_end_stream(), length(headers), body.size_hint().exact()) {
+    let is_over = body.is_end_stream() && here == 0;
+    let (length, said) = length(headers);
+    let framing = match (is_over, length, body.size_hint().exact()) {
         (true, ..) => None,
-        (false, Some(length), _) => Some((Framing::Sized(length), Said::Yes)),
-        (false, None, Some(length)) => Some((Framing::Sized(length), Said::No)),
-        (false, None, None) => Some((Framing::Chunked, Said::No)),
+        (false, Some(length), _) => Some(Framing::Sized(length)),
+        (false, None, Some(length)) => Some(Framing::Sized(length)),
+        (false, None, None) => Some(Framing::Chunked),
     };
     // What a body is framed with is ours to say, and said once.
-    let hidden = match framing {
-        Some((_, Said::No)) => Some(CONTENT_LENGTH),
-        Some((_, Said::Yes)) | None => None,
-    };
+    let hidden = (said == Said::No).then_some(CONTENT_LENGTH);
     write_fields(out, headers, lettering, hidden.as_ref());
-    if let Some((framing, Said::No)) = framing {
+    if let (Some(framing), Said::No) = (framing, said) {
         let name = match framing {
             Framing::Sized(_) => CONTENT_LENGTH,
             Framing::Chunked => TRANSFER_ENCODING,
@@ -270,19 +315,27 @@ fn write_head<B: Body>(out: &mut Vec<u8>, request: &Request<B>) -> Option<Framin
         }
     }
     out.extend_from_slice(b"\r\n");
-    framing.map(|(framing, _)| framing)
+    framing
 }
 
-/// Whether the head that came says already how its body is framed.
+/// Whether the head that came says the length of its body, and so that everybody reads it alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Said {
     Yes,
     No,
 }
 
-/// The length that a head says. The sieve, or HTTP/2, has made sure that it is one.
-fn length(headers: &HeaderMap) -> Option<u64> {
-    headers.get(CONTENT_LENGTH)?.to_str().ok()?.parse().ok()
+/// The length that a head says. Zeros before it are octal to some, and of two lines each server takes
+/// another one: such a length is said anew.
+fn length(headers: &HeaderMap) -> (Option<u64>, Said) {
+    let mut lines = headers.get_all(CONTENT_LENGTH).iter();
+    let Some(line) = lines.next() else { return (None, Said::No) };
+    let length = digits(line.as_bytes());
+    let has_zeros = line.len() > 1 && line.as_bytes().starts_with(b"0");
+    match lines.next().is_some() || length.is_none() || has_zeros {
+        true => (length, Said::No),
+        false => (length, Said::Yes),
+    }
 }
 
 fn write_fields(

@@ -31,19 +31,40 @@ impl Stream {
         Self { kind, written: 0 }
     }
 
-    /// How many bytes of requests the connection has taken. What a TLS layer has taken and not yet
-    /// sent counts as written: it may be on its way.
+    /// How many bytes of requests the connection has taken, at least. What a TLS layer has taken and
+    /// not yet sent counts as written: it may be on its way. So does one that failed.
     pub(super) fn written(&self) -> u64 {
         self.written
     }
+
+    /// Counts what was written. A socket that fails has taken nothing. A TLS layer writes several times
+    /// in one call, and if it fails at the second it does not tell of the first.
+    fn count(&mut self, polled: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+        match (&polled, self.kind.failed_write()) {
+            (Poll::Ready(Ok(bytes)), _) => self.written += *bytes as u64,
+            (Poll::Ready(Err(_)), Failed::MayHaveWritten) => self.written += 1,
+            (Poll::Ready(Err(_)), Failed::WroteNothing) | (Poll::Pending, _) => {}
+        }
+        polled
+    }
 }
 
-/// Counts what was written.
-fn count(written: &mut u64, polled: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
-    if let Poll::Ready(Ok(bytes)) = &polled {
-        *written += *bytes as u64;
+/// What a write that failed may have done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Failed {
+    WroteNothing,
+    MayHaveWritten,
+}
+
+impl Kind {
+    fn failed_write(&self) -> Failed {
+        match self {
+            Self::Tcp(_) | Self::Unix(_) => Failed::WroteNothing,
+            Self::Tls(_) => Failed::MayHaveWritten,
+            #[cfg(test)]
+            Self::Script(script) => script.failed_write(),
+        }
     }
-    polled
 }
 
 impl AsyncRead for Stream {
@@ -68,15 +89,15 @@ impl AsyncWrite for Stream {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        let Self { kind, written } = self.get_mut();
-        let polled = match kind {
+        let this = self.get_mut();
+        let polled = match &mut this.kind {
             Kind::Tcp(stream) => Pin::new(stream).poll_write(cx, bytes),
             Kind::Unix(stream) => Pin::new(stream).poll_write(cx, bytes),
             Kind::Tls(stream) => Pin::new(stream).poll_write(cx, bytes),
             #[cfg(test)]
             Kind::Script(stream) => Pin::new(stream).poll_write(cx, bytes),
         };
-        count(written, polled)
+        this.count(polled)
     }
 
     fn poll_write_vectored(
@@ -84,15 +105,15 @@ impl AsyncWrite for Stream {
         cx: &mut Context<'_>,
         slices: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        let Self { kind, written } = self.get_mut();
-        let polled = match kind {
+        let this = self.get_mut();
+        let polled = match &mut this.kind {
             Kind::Tcp(stream) => poll_write_together(stream, cx, slices),
             Kind::Unix(stream) => poll_write_together(stream, cx, slices),
             Kind::Tls(stream) => poll_write_together(stream, cx, slices),
             #[cfg(test)]
             Kind::Script(stream) => poll_write_together(stream, cx, slices),
         };
-        count(written, polled)
+        this.count(polled)
     }
 
     fn is_write_vectored(&self) -> bool {

@@ -8,7 +8,7 @@ use super::Violation;
 use super::bytes::is_token;
 
 /// Reads the value of `Content-Length`.
-pub(super) fn length(value: &[u8]) -> Result<u64, Violation> {
+pub(in crate::proxy) fn length(value: &[u8]) -> Result<u64, Violation> {
     let digits = value.strip_prefix(b" ").unwrap_or(value);
     let (plain, zero) = (digits.iter().all(u8::is_ascii_digit), digits == b"0");
     if !plain || (digits.starts_with(b"0") && !zero) {

@@ -25,14 +25,19 @@ fn each_head_says_where_its_answer_ends_and_what_becomes_of_the_connection() {
         ("200 OK\r\ntransfer-encoding: chunked", (Chunked, Next)),
         ("200 OK\r\nTransfer-Encoding: Chunked \r\nconnection: close", (Chunked, Close)),
         ("200 OK\r\nx: y", (UntilClose, Close)),
-        ("200 OK\r\ntransfer-encoding: identity", (UntilClose, Next)),
+        ("200 OK\r\ntransfer-encoding: identity", (UntilClose, Close)),
+        ("200 OK\r\ntransfer-encoding: identity\r\ncontent-length: 5", (Sized(5), Close)),
+        ("200 OK\r\ntransfer-encoding: chunked\r\ntransfer-encoding: Chunked", (Chunked, Close)),
         ("200 OK\r\ncontent-length: 5\r\nConnection: keep-alive, CLOSE", (Sized(5), Close)),
         ("200 OK\r\ncontent-length: 5\r\nconnection: x\r\nconnection: close", (Sized(5), Close)),
         // Said twice, the same: read so, and not read from again.
         ("200 OK\r\ncontent-length: 5\r\ncontent-length: 5", (Sized(5), Close)),
         ("200 OK\r\ncontent-length: 5, 5", (Sized(5), Close)),
         ("200 OK\r\ncontent-length: 5\r\ntransfer-encoding: chunked", (Chunked, Close)),
-        ("204 None\r\ncontent-length: 5", (Empty, Next)),
+        ("204 None\r\ncontent-length: 0", (Empty, Next)),
+        // Whoever says that there is a body may send one.
+        ("204 None\r\ncontent-length: 5", (Empty, Close)),
+        ("204 None\r\ntransfer-encoding: chunked", (Empty, Close)),
         ("304 Same\r\ntransfer-encoding: chunked", (Empty, Next)),
         ("101 Switch\r\nupgrade: x", (Switched, Close)),
     ] {
@@ -65,12 +70,24 @@ fn an_answer_whose_end_nobody_can_tell_is_refused() {
         "transfer-encoding: gzip",
         "transfer-encoding: gzip, chunked",
         "transfer-encoding: chunked, chunked",
-        "transfer-encoding: chunked\r\ntransfer-encoding: chunked",
+        "transfer-encoding: chunked\r\ntransfer-encoding: gzip",
+        "transfer-encoding: gzip\r\ntransfer-encoding: chunked",
+        "transfer-encoding: identity\r\ntransfer-encoding: chunked",
         "transfer-encoding: xchunked",
         "transfer-encoding: ",
     ] {
         let refused = head(&format!("200 OK\r\n{lines}"));
         assert!(matches!(refused, Err(Fault::Framing)), "{lines}: {refused:?}");
+    }
+}
+
+/// A length that was said twice goes on once.
+#[test]
+fn a_repeated_length_becomes_one_number() {
+    for lines in ["content-length: 5, 5", "content-length: 5\r\ncontent-length: 5"] {
+        let head = head(&format!("200 OK\r\n{lines}")).unwrap();
+        let lengths = head.response.headers().get_all(CONTENT_LENGTH);
+        assert_eq!(lengths.iter().collect::<Vec<_>>(), ["5"], "{lines}");
     }
 }
 

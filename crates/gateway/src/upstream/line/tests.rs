@@ -238,6 +238,54 @@ async fn a_request_of_which_nothing_could_be_written_was_never_sent() {
     assert_eq!((line.written(), line.is_free()), (0, false));
 }
 
+/// TLS writes several times in one call, and says only that the last of them failed.
+#[tokio::test]
+async fn a_write_over_tls_that_failed_may_have_sent_something() {
+    let script = Script::new([]).takes(10).over_tls();
+    let mut line = TestLine::new(script.stream());
+    script.then([Does::Resets]);
+    let fault = ask(&mut line, request(Method::POST, &[])).unwrap().unwrap_err();
+    assert!(matches!(fault, Fault::Io(_)), "{fault}");
+    assert!(line.written() > 0, "{} bytes have left", script.got().len());
+}
+
+/// A server that does not read the body of a GET takes it for the next request, and its answer for
+/// the answer to somebody else's.
+#[tokio::test]
+async fn nobody_is_put_behind_a_body_where_none_belongs() {
+    let answer = "HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello";
+    let hidden = [Piece::Data(b"GET /evil HTTP/1.1\r\nhost: a\r\n\r\n".to_vec())];
+    for (method, list, free) in [
+        (Method::GET, &hidden[..], false),
+        (Method::DELETE, &hidden, false),
+        (Method::OPTIONS, &hidden, false),
+        (Method::POST, &hidden, true),
+        (Method::GET, &[], true),
+        (Method::DELETE, &[], true),
+    ] {
+        let mut line = TestLine::new(Script::new([Does::Says(answer.into())]).stream());
+        assert_eq!(ask(&mut line, request(method.clone(), list)).unwrap().unwrap().status(), 200);
+        assert_eq!(body(&mut line).unwrap().unwrap().0, b"hello");
+        assert_eq!(line.is_free(), free, "{method}");
+    }
+}
+
+/// Whoever says something all the time never lets the alarm have its turn.
+#[tokio::test(start_paused = true)]
+async fn an_upstream_that_only_says_go_on_is_late_too() {
+    let mut line = TestLine::new(Script::new([]).stream());
+    let second = Duration::from_secs(1);
+    let mut exchange = Box::pin(line.exchange(request(Method::GET, &[]), second));
+    let mut cx = Context::from_waker(Waker::noop());
+    assert!(exchange.as_mut().poll(&mut cx).is_pending());
+    tokio::time::advance(2 * second).await;
+    // Everything that a task may do in one turn is used up by what it reads.
+    while tokio::task::coop::has_budget_remaining() {
+        tokio::task::consume_budget().await;
+    }
+    assert!(matches!(exchange.as_mut().poll(&mut cx), Poll::Ready(Err(Fault::Late))));
+}
+
 #[tokio::test]
 async fn a_body_that_breaks_off_ends_the_exchange() {
     for (list, written) in [

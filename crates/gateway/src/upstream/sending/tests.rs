@@ -92,6 +92,49 @@ fn a_body_is_framed_as_its_head_says_or_as_is_known_of_it() {
     }
 }
 
+/// Zeros are octal to some servers, and of two lines they take different ones.
+#[test]
+fn a_length_is_said_once_and_as_everybody_reads_it() {
+    let hello = [data("hello")];
+    for (lines, list, expected) in [
+        (&[("content-length", "005")][..], &hello[..], "content-length: 5\r\n\r\nhello"),
+        (
+            &[("content-length", "5"), ("content-length", "5")],
+            &hello,
+            "content-length: 5\r\n\r\nhello",
+        ),
+        (
+            &[("content-length", "+5")],
+            &hello,
+            "transfer-encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
+        ),
+        (&[("content-length", "")], &[], "\r\n"),
+        (&[("content-length", "00")], &[], "\r\n"),
+    ] {
+        let written = write(&Script::new([]), request(lines, list)).unwrap();
+        assert_eq!(written, format!("POST /a?b HTTP/1.1\r\n{expected}"), "{lines:?}");
+    }
+}
+
+/// Over HTTP/2 nobody knows at the head of a GET whether it has a body.
+#[test]
+fn a_body_that_a_get_leaves_open_is_announced_only_if_it_is_there() {
+    let chunks = "transfer-encoding: chunked\r\n\r\n";
+    for (list, expected) in [
+        (&[data("")][..], "\r\n".to_owned()),
+        (&[data(""), data("x")], format!("{chunks}1\r\nx\r\n0\r\n\r\n")),
+        (&[data("x")], format!("{chunks}1\r\nx\r\n0\r\n\r\n")),
+        (&[data("x"), Piece::Later, data("y")], format!("{chunks}1\r\nx\r\n1\r\ny\r\n0\r\n\r\n")),
+        // One that is not there yet is not waited for.
+        (&[Piece::Later], format!("{chunks}0\r\n\r\n")),
+    ] {
+        let mut request = request(&[], list);
+        *request.method_mut() = Method::GET;
+        let written = write(&Script::new([]), request).unwrap();
+        assert_eq!(written, format!("GET /a?b HTTP/1.1\r\n{expected}"), "{list:?}");
+    }
+}
+
 #[test]
 fn the_first_line_has_the_path_and_nothing_else() {
     for (uri, line) in [
