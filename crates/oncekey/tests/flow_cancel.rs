@@ -154,8 +154,9 @@ async fn a_client_that_hangs_up_at_any_statement_changes_nothing<S: TxStore>(rig
     assert_eq!(rig.orders_of("ch_1").await, receipts);
 }
 
-/// How often it is tried to drop a `begin` in its middle.
-const TRIES: usize = 20;
+/// How often it is tried to drop something in its middle. On a busy machine a server often answers
+/// before it is asked a second time.
+const TRIES: usize = 200;
 
 /// Polls so often, each time that there is something to do, and then drops it.
 async fn dropped_after<T>(polls: u64, work: impl Future<Output = T>) -> Option<T> {
@@ -186,9 +187,10 @@ async fn a_local_handler_that_is_dropped_at_any_poll_is_all_or_nothing<S: TxStor
         })
         .await
     };
-    let mut polls = 0;
-    loop {
-        let name = format!("tx {polls}");
+    // A database that answers at once leaves fewer moments to be dropped in: then it is tried again.
+    let (mut polls, mut round, mut most) = (0, 0, 0);
+    while most < 4 {
+        let name = format!("tx {round}, {polls}");
         let first = dropped_after(polls, run(&name)).await;
         let reply = loop {
             match run(&name).await {
@@ -202,12 +204,15 @@ async fn a_local_handler_that_is_dropped_at_any_poll_is_all_or_nothing<S: TxStor
         assert_eq!((reply.status(), rig.orders_of(&name).await), (201, 1), "{name}");
         match first {
             None => polls += 1,
-            Some(Ok(Outcome::Replied { .. })) => break,
-            Some(Err(Halt::Fenced)) => {}
+            Some(Ok(Outcome::Replied { .. })) => {
+                (polls, round, most) = (0, round + 1, most.max(polls));
+                assert!(most >= 4 || round < TRIES, "it ends after {most} polls at most");
+            }
+            // Under its old name it would find the row of the first time.
+            Some(Err(Halt::Fenced)) => round += 1,
             Some(other) => panic!("{name}: {other:?}"),
         }
     }
-    assert!(polls >= 4, "{polls}");
 }
 
 /// The trap of sqlx 0.9: a `begin` that is dropped while the server answers leaves an open transaction

@@ -170,6 +170,7 @@ async fn a_server_that_is_killed_and_comes_back_loses_nothing() {
     let url = server.url();
     let (connection, first) = channel(&url).await;
     declare(&first, "orders").await;
+    server.wrote_down("orders").await;
     let sink = RabbitMqSink::new(&url, "").unwrap();
     let ids = through_a_crash(&store, sink, "orders", &mut server).await;
     drop((first, connection));

@@ -79,6 +79,28 @@ impl Server {
         }
     }
 
+    /// Waits until RabbitMQ has written down that there is a queue of this name. It says that it is
+    /// declared while that is in the memory of its process, for seconds on a busy machine; killed there, it
+    /// comes back without the queue and all that was in it.
+    pub(crate) async fn wrote_down(&self, queue: &str) {
+        let tables = self.folder.path().join("data/broker@localhost");
+        let is_there = || {
+            let files = fs::read_dir(&tables).unwrap().map(|file| file.unwrap().path());
+            let mut logs = files.filter(|file| {
+                file.extension().is_some_and(|end| end == "LOG" || end == "DCL" || end == "DCD")
+            });
+            logs.any(|log| {
+                let bytes = fs::read(log).unwrap_or_default();
+                bytes.windows(queue.len()).any(|some| some == queue.as_bytes())
+            })
+        };
+        let begun = Instant::now();
+        while !is_there() {
+            assert!(begun.elapsed() < START, "{queue} is nowhere in {}", tables.display());
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
     /// What it wrote since it was started last.
     pub(crate) fn log(&self) -> String {
         let log = fs::read(self.folder.path().join("log")).unwrap_or_default();
