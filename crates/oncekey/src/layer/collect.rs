@@ -32,12 +32,13 @@ pub(super) enum Collected<B: Body> {
 /// Reads a request body of at most `limit` bytes.
 ///
 /// Trailers are dropped: they are neither part of the fingerprint nor given to the service, so
-/// nothing can act on them.
-pub(super) async fn read<B: Body<Data = Bytes>>(body: B, limit: usize) -> Read {
+/// nothing can act on them. The body is pinned by whoever reads it: a future that takes it and pins it
+/// holds it twice, and the story of every keyed request would be too large for the allocator's quick
+/// lists.
+pub(super) async fn read<B: Body<Data = Bytes>>(mut body: Pin<&mut B>, limit: usize) -> Read {
     if exceeds(body.size_hint().lower(), limit) {
         return Read::TooLarge;
     }
-    let mut body = std::pin::pin!(body);
     let mut gathered = Gathered::default();
     loop {
         match poll_fn(|cx| body.as_mut().poll_frame(cx)).await {
@@ -131,6 +132,7 @@ fn exceeds(length: u64, limit: usize) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::pin::pin;
     use std::task::{Context, Poll};
 
     use http::HeaderValue;
@@ -175,28 +177,28 @@ mod tests {
     #[tokio::test]
     async fn a_request_of_exactly_the_limit_is_read() {
         let frames = || vec![data("ab"), data(""), data("cd")];
-        assert_eq!(read(script(frames()), 4).await, Read::Whole(Bytes::from_static(b"abcd")));
-        assert_eq!(read(script(frames()), 3).await, Read::TooLarge);
-        assert_eq!(read(script(vec![]), 0).await, Read::Whole(Bytes::new()));
+        assert_eq!(read(pin!(script(frames())), 4).await, Read::Whole(Bytes::from_static(b"abcd")));
+        assert_eq!(read(pin!(script(frames())), 3).await, Read::TooLarge);
+        assert_eq!(read(pin!(script(vec![])), 0).await, Read::Whole(Bytes::new()));
     }
 
     #[tokio::test]
     async fn a_request_that_declares_too_much_is_not_read() {
         let declared = Script { declared: 5, ..script(vec![]) };
-        assert_eq!(read(declared, 4).await, Read::TooLarge);
+        assert_eq!(read(pin!(declared), 4).await, Read::TooLarge);
         let absurd = Script { declared: u64::MAX, ..script(vec![]) };
-        assert_eq!(read(absurd, usize::MAX - 1).await, Read::TooLarge);
+        assert_eq!(read(pin!(absurd), usize::MAX - 1).await, Read::TooLarge);
     }
 
     #[tokio::test]
     async fn a_request_that_breaks_off_is_broken() {
-        assert_eq!(read(script(vec![data("ab"), Err("reset")]), 9).await, Read::Broken);
+        assert_eq!(read(pin!(script(vec![data("ab"), Err("reset")])), 9).await, Read::Broken);
     }
 
     #[tokio::test]
     async fn request_trailers_are_dropped() {
         let frames = vec![data("ab"), Ok(Frame::trailers(HeaderMap::new()))];
-        assert_eq!(read(script(frames), 9).await, Read::Whole(Bytes::from_static(b"ab")));
+        assert_eq!(read(pin!(script(frames)), 9).await, Read::Whole(Bytes::from_static(b"ab")));
     }
 
     #[tokio::test]

@@ -83,6 +83,7 @@ mod replay;
 mod respond;
 mod rule;
 mod scope;
+mod seldom;
 mod service;
 mod source;
 mod status;

@@ -17,6 +17,7 @@ use super::headers::Status;
 use super::meters::Meters;
 use super::outcome::Outcome;
 use super::scope::ScopeFrom;
+use super::seldom::Seldom;
 use super::source::{KeySource, Place, SourceError, is_json};
 use crate::engine::Recorded;
 
@@ -33,6 +34,7 @@ pub struct Rule {
     methods: Vec<Method>,
     sources: Vec<KeySource>,
     weak: WeakKeys,
+    weak_seen: Seldom,
     scope: Option<ScopeFrom>,
     policy_field: OnceLock<HeaderValue>,
     status_field: OnceLock<HeaderValue>,
@@ -58,7 +60,7 @@ pub enum WeakKeys {
     /// It is a key like any other, and counted as weak.
     #[default]
     Accept,
-    /// There is a line in the log, too.
+    /// There is a line in the log, too: once a minute, with how many there were.
     Warn,
     /// It is refused with 400.
     Reject,
@@ -95,6 +97,7 @@ impl Rule {
             methods: vec![Method::POST, Method::PATCH],
             sources: vec![KeySource::Header(HeaderName::from_static("idempotency-key"))],
             weak: WeakKeys::default(),
+            weak_seen: Seldom::default(),
             scope: None,
             policy_field: OnceLock::new(),
             status_field: OnceLock::new(),
@@ -221,6 +224,11 @@ impl Rule {
 
     pub(super) fn on_weak_keys(&self) -> WeakKeys {
         self.weak
+    }
+
+    /// The weak keys that clients of this rule have sent, for whoever warns of them.
+    pub(super) fn weak_seen(&self) -> &Seldom {
+        &self.weak_seen
     }
 
     /// Looks whether a request has the key that it may have, as far as its headers say. `None` if

@@ -1,6 +1,7 @@
 //! One keyed request, from its arrival to its answer.
 
 use std::mem;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -188,7 +189,13 @@ impl Visit {
                  16 characters or more, for example a UUID, and no e-mail address.",
             )),
             (Quality::Weak, WeakKeys::Warn) => {
-                tracing::warn!(parent: &self.span, "a weak key: clients may come to it by chance");
+                if let Some(keys) = self.rule.weak_seen().happened(self.config.engine.uptime()) {
+                    tracing::warn!(
+                        parent: &self.span,
+                        keys,
+                        "weak keys: clients may come to the same one by chance"
+                    );
+                }
                 Ok(Some(key))
             }
             (Quality::Weak | Quality::Good | Quality::Invalid, _) => Ok(Some(key)),
@@ -234,7 +241,7 @@ impl Visit {
     {
         let limit = work.limits.request_body;
         let read = match mem::replace(&mut work.body, Brought::Read(Bytes::new())) {
-            Brought::Unread(body) => read(body, limit).await,
+            Brought::Unread(body) => read(pin!(body), limit).await,
             Brought::Read(body) => Read::Whole(body),
         };
         let problem = match read {
