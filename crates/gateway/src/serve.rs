@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use async_trait::async_trait;
+use oncekey::clock::{SystemUptime, Uptime as _};
 use oncekey::core::Policy;
 use oncekey::engine::Drained;
 use oncekey::entropy::SystemEntropy;
@@ -92,6 +93,8 @@ struct Staff {
 /// How long the end waits until what was observed last is in the store, and the last spans are with
 /// their collector.
 const LAST_NUMBERS: Duration = Duration::from_secs(5);
+/// How long it waits until clients whose work was stopped have their answers: they are small.
+const LAST_ANSWERS: Duration = Duration::from_secs(1);
 
 impl Origin {
     /// Reads the configuration, with everything that is wrong with it.
@@ -120,6 +123,9 @@ impl Running {
         manager: Systemd,
     ) -> Result<Self, Exit> {
         let started = Started { config: config.clone(), files: config.fixed_files() };
+        // First of all, because a start that fails here must not leave a new store behind.
+        let listener = bind(&config.server.listen).await?;
+        let operators = bind_admin(config.admin.listen).await?;
         let keeping = Keeping::open(&config.store).await?;
         let tracer = Tracer::start(&config)?;
         let plan = Plan::new(&config, &keeping, &tracer)?;
@@ -132,8 +138,6 @@ impl Running {
             tracer,
         });
         let audit = audit(&config)?;
-        let listener = bind(&config.server.listen).await?;
-        let operators = bind_admin(config.admin.listen).await?;
         let terms = Arc::new(ArcSwap::from_pointee(terms(&config)?));
         let access = Arc::new(access(&config)?);
         let (stop_completer, completer_stopped) = stop();
@@ -205,7 +209,7 @@ impl Running {
 
     /// Ends it: readiness fails first, then nobody new is taken, then what runs is finished and
     /// what was never sent is handed back.
-    pub(crate) async fn finish(self) -> Drained {
+    pub(crate) async fn finish(mut self) -> Drained {
         self.gate.draining.store(true, Ordering::SeqCst);
         self.gate.manager.stopping("finishes what is under way");
         // What it would begin now, another gateway or the next start begins, too.
@@ -214,11 +218,18 @@ impl Running {
         // Whoever sends clients here looks at the readiness now and then.
         sleep(drain.delay).await;
         self.stop_clients.raise();
-        // Clients whose requests are not over by then lose their answers, not their work.
-        drop(timeout(drain.timeout, self.clients).await);
+        // Clients and work share the time: whoever supervises us adds delay and timeout up, and kills
+        // what is still there then.
+        let began = SystemUptime.elapsed();
+        drop(timeout(drain.timeout, &mut self.clients).await);
         // A store that hangs does not hang the end.
         drop(timeout(LAST_NUMBERS, self.gate.ledger.write()).await);
-        let drained = self.gate.keeping.engine.shutdown(drain.timeout).await;
+        let left = drain.timeout.saturating_sub(SystemUptime.elapsed().saturating_sub(began));
+        let drained = self.gate.keeping.engine.shutdown(left).await;
+        if !self.clients.is_finished() {
+            // Those whose work was stopped are told so.
+            drop(timeout(LAST_ANSWERS, &mut self.clients).await);
+        }
         self.gate.front.tracer.flush(LAST_NUMBERS).await;
         self.loops.iter().for_each(JoinHandle::abort);
         self.stop_operators.raise();

@@ -56,6 +56,25 @@ fn finished_file(path: &Path) {
     });
 }
 
+/// Whoever has another account on the machine reads neither keys nor answers.
+#[test]
+fn a_new_file_is_for_its_owner_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("keys.db");
+    let store = SqliteStore::open(&path).expect("a new file opens");
+    block_on(win(&store, &common::claim(1, 1)));
+    for name in ["keys.db", "keys.db-wal", "keys.db-shm"] {
+        let mode = fs::metadata(folder.path().join(name)).expect(name).permissions().mode();
+        assert_eq!(mode & 0o777, 0o600, "{name}");
+    }
+    // Rights that somebody has chosen are left as they are.
+    drop(store);
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).expect("new rights");
+    drop(SqliteStore::open(&path).expect("a known file opens"));
+    let mode = fs::metadata(&path).expect("it is there").permissions().mode();
+    assert_eq!(mode & 0o777, 0o640);
+}
+
 fn replay(store: &SqliteStore, key: u64) -> Result<Answer, StoreError> {
     let rival = Claim { owner: owner(99), ..common::claim(key, key) };
     match block_on(store.claim(&rival))? {

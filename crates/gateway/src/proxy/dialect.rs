@@ -64,7 +64,10 @@ impl ErrorDialect {
         let Some(mut problem) = response.extensions_mut().remove::<Problem>() else {
             return response;
         };
-        if let Some((_, status)) = self.statuses.iter().find(|(code, _)| *code == problem.code) {
+        // A problem with another status than its code usually has was given it for a reason.
+        let is_usual = problem.status == problem.code.status();
+        let configured = self.statuses.iter().find(|(code, _)| *code == problem.code);
+        if let Some((_, status)) = configured.filter(|_| is_usual) {
             problem.status = *status;
         }
         if let Ok(status) = StatusCode::from_u16(problem.status) {

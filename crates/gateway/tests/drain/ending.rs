@@ -1,7 +1,9 @@
 //! The end of the program under load.
 
 use std::collections::HashSet;
+use std::time::Duration;
 
+use oncekey::clock::{SystemUptime, Uptime as _};
 use rustix::process::Signal;
 
 use crate::common::gateway::Home;
@@ -68,4 +70,28 @@ async fn work_that_takes_long_is_finished_before_the_end() {
         assert!(again.is_replay(), "{again:?}");
     }
     assert_eq!(upstream.runs("acme").await.len(), 2);
+}
+
+/// Clients and work share the time that an end may take, and whoever is cut off is told what is known.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn work_that_never_ends_is_stopped_once_and_its_client_is_told() {
+    let upstream = Script::start(Language::Python);
+    let home = Home::on_sqlite();
+    home.configure(&upstream.url(), ROUTES);
+    let drain = [("ONCEKEY__SERVER__DRAIN__TIMEOUT", "\"4s\"")];
+    let mut gateway = home.run_in(&["-c", home.config().to_str().unwrap()], &drain);
+    let mut client = Client::open(gateway.address).await;
+    client.write(&pay("{}").line("x-do", "hold").bytes()).await;
+    upstream.until_begun("acme", 1).await;
+    let began = SystemUptime.elapsed();
+    gateway.tell(Signal::TERM);
+    let seen = client.read("POST").await;
+    seen.assert_refused(500, "idempotency_outcome_unknown", "unknown");
+    assert_eq!(seen.line("idempotency-status"), "oncekey; unknown; executed=unknown; retry=?0");
+    assert_eq!(seen.line("original-request"), seen.line("request-id"));
+    assert!(gateway.ended().await.success());
+    let took = SystemUptime.elapsed() - began;
+    assert!(took < Duration::from_secs(7), "twice the time: {took:?}");
+    assert!(gateway.log().contains("outcome unknown"), "{}", gateway.log());
+    upstream.release("acme").await;
 }

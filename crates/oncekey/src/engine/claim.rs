@@ -223,6 +223,7 @@ impl Shared {
                     }
                     ErrorKind::Corrupt | ErrorKind::Rejected | _ => {
                         tracing::error!(%error, "a record cannot be trusted, or a claim is refused");
+                        shared.give_back_later(claim, taken);
                         return Asked::Refused(Refused::Damaged);
                     }
                 },

@@ -8,7 +8,7 @@
 //! - the newest notes of the ring, the **canaries**, with what the store has of them.
 //!
 //! Another lineage with every canary in place is a failover that lost nothing of this node's. It is
-//! adopted after a few seconds: another node may miss something, and puts it back meanwhile. A canary
+//! adopted after a few seconds, and not while another node puts back what it misses (`sign.rs`). A canary
 //! that is missing, or older than it was, is a regression: grants stop, people are alarmed, every
 //! node puts its notes back at once, and after a lease grants go on.
 //!
@@ -34,6 +34,7 @@ use tokio::sync::{Notify, watch};
 
 use self::examine::Seen;
 use self::heal::Healing;
+use self::sign::Sign;
 use super::end::Entry;
 use super::measured::too_slow;
 use super::ring::Ring;
@@ -42,6 +43,7 @@ use super::{Engine, Shared};
 
 mod examine;
 mod heal;
+mod sign;
 
 /// A ring, the store that it belongs to, and whether the two agree.
 #[derive(Debug)]
@@ -115,8 +117,8 @@ const SWARM: Duration = Duration::from_millis(20);
 /// better left alone, and the client told so.
 const HURRY: Duration = Duration::from_secs(1);
 /// How long nothing is granted after a failover of which this node has lost nothing. Another node may
-/// have: it notices within a second, and what it puts back is there soon after. A whole lease would
-/// make every planned failover an outage of half a minute.
+/// have: it notices within a second, and then there is a sign for as long as it takes. A whole lease
+/// would make every planned failover an outage of half a minute.
 const SETTLE: Duration = Duration::from_secs(5);
 /// How long one call to the store may take.
 const LONGEST_CALL: Duration = Duration::from_secs(5);
@@ -285,6 +287,9 @@ impl Sentry {
                 let is_settled = self.moved().as_ref().is_some_and(|(moved, _)| *moved == lineage);
                 if !is_settled {
                     self.settle(shared, lineage);
+                    return Ok(());
+                }
+                if self.look_for_sign(shared).await? == Sign::Up {
                     return Ok(());
                 }
                 self.adopt().await?;

@@ -120,6 +120,11 @@ impl<B: Body> ResponseBody<B> {
     pub(super) fn cut(prefix: Bytes, error: B::Error) -> Self {
         Self { kind: ResponseKind::Cut { prefix, error: Some(error) } }
     }
+
+    /// Whether the answer broke off.
+    pub(super) fn is_cut(&self) -> bool {
+        matches!(self.kind, ResponseKind::Cut { .. })
+    }
 }
 
 impl<B: Body<Data = Bytes>> Body for ResponseBody<B> {

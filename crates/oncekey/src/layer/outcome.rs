@@ -90,6 +90,17 @@ impl Outcome {
         }
     }
 
+    /// The outcome of work that panicked, or was stopped by a shutdown, and whose end was recorded so.
+    pub(super) const fn of_broken(self, recorded: Recorded) -> Self {
+        match recorded {
+            Recorded::Unknown | Recorded::Journalled | Recorded::Fenced | Recorded::Unrecorded => {
+                Self::Unknown
+            }
+            Recorded::Released => Self::NotDelivered,
+            Recorded::Kept | Recorded::Tombstone(_) | Recorded::Unprotected => self,
+        }
+    }
+
     /// The outcome of a request that was refused by the engine.
     pub(super) const fn of_refusal(refused: &Refused) -> Self {
         match refused {

@@ -40,7 +40,9 @@ impl Visit {
         }
         match value {
             Some(Ended::Answer(mut response)) => {
-                let undelivered = Undelivered::of(response.extensions());
+                // An answer that broke off goes to its client as far as it came, and is none.
+                let cut = response.body().is_cut().then_some(Undelivered::NoAnswer);
+                let undelivered = Undelivered::of(response.extensions()).or(cut);
                 let outcome = outcome.of_answer(undelivered);
                 let problem = response.extensions_mut().get_mut::<Problem>();
                 let status = match problem.filter(|_| undelivered.is_some()) {
@@ -63,7 +65,10 @@ impl Visit {
                 let refused = Refused::Unavailable { why, retry_after: AFTER_LOST_LEASE };
                 (Outcome::of_refusal(&refused), Ok(self.refuse(key, &refused)))
             }
-            None => (outcome, Ok(self.broke(key, outcome, recorded))),
+            None => {
+                let outcome = outcome.of_broken(recorded);
+                (outcome, Ok(self.broke(key, outcome, recorded)))
+            }
         }
     }
 
@@ -100,9 +105,10 @@ impl Visit {
             Recorded::Unknown | Recorded::Journalled | Recorded::Fenced | Recorded::Unrecorded => {
                 let mut problem = Problem::new(
                     Code::OutcomeUnknown,
-                    "The service broke while it executed the request, and nobody knows how far it \
-                     got.",
+                    "The service broke, or was stopped, while it executed the request, and nobody \
+                     knows how far it got.",
                 );
+                problem.original_request = Some(self.request.as_str().to_owned());
                 if self.rule.shared_policy().class.may_send_again() {
                     problem.retryable = Retryable::Yes;
                 }

@@ -10,8 +10,8 @@ use oncekey::core::browse::{Browse, Filter, Page};
 use oncekey::core::saved::NotKept;
 use oncekey::core::store::Purged;
 use oncekey::core::{
-    Claim, Claimed, Class, Clock, Completion, KeyId, Lease, Lineage, MemoryStore, Policy, Record,
-    Renewal, Restore, Restored, State, Store, StoreError, Write,
+    Claim, Claimed, Class, Clock, Completion, KeyId, Lease, Lineage, MemoryStore, Owner, Policy,
+    Record, Renewal, Restore, Restored, Sent, State, Store, StoreError, Write,
 };
 use oncekey::engine::{
     Attempt, BuildError, Builder, Engine, Finish, Ran, Recorded, Refused, Reply, RingError,
@@ -29,6 +29,8 @@ struct Rewindable {
     now: Mutex<Arc<MemoryStore>>,
     life: AtomicUsize,
     adopted: AtomicUsize,
+    /// How long it takes to put a record back.
+    slow: Mutex<Duration>,
 }
 
 /// The same store, but reads are answered from a copy that nobody has rewound: whoever looks for
@@ -40,7 +42,7 @@ impl Rewindable {
     fn new(clock: &Arc<SceneClock>) -> Arc<Self> {
         let now = Mutex::new(Arc::new(MemoryStore::new(Arc::clone(clock) as Arc<dyn Clock>)));
         let (clock, life, adopted) = (Arc::clone(clock), 0.into(), 0.into());
-        Arc::new(Self { clock, now, life, adopted })
+        Arc::new(Self { clock, now, life, adopted, slow: Mutex::default() })
     }
 
     fn now(&self) -> Arc<MemoryStore> {
@@ -140,6 +142,8 @@ delegate!(Blind);
 #[async_trait]
 impl Restore for Rewindable {
     async fn restore(&self, record: &Record) -> Result<Restored, StoreError> {
+        let slow = *self.slow.lock().unwrap();
+        tokio::time::sleep(slow).await;
         self.now().restore(record).await
     }
 
@@ -187,7 +191,7 @@ async fn build(make: impl Fn() -> Builder) -> Engine {
 }
 
 async fn until(what: &str, is_so: impl Fn() -> bool) {
-    for _ in 0..1_000 {
+    for _ in 0..2_000 {
         if is_so() {
             return;
         }
@@ -404,4 +408,76 @@ async fn a_key_that_another_node_lost_is_not_granted_either() {
     assert!(matches!(reply, Reply::Refused(Refused::NotRetained { .. })), "{reply:?}");
     assert_eq!(scene.runs(), 2);
     assert!(!is_stopped(&other.engine), "it has lost nothing itself");
+}
+
+/// The other node takes longer to put back what it lost than this one would wait by itself.
+#[tokio::test]
+async fn nobody_grants_while_another_node_puts_back_what_it_lost() {
+    const LOST: usize = 64;
+    let (here, there) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let mut scene = Scene::new(policy());
+    let store = Rewindable::new(&scene.clock);
+    scene.engine = node(&scene, &store, here.path()).build().unwrap();
+    let mut other = scene.clone();
+    other.engine = node(&scene, &store, there.path()).build().unwrap();
+    other.ask("early", 1, 201, NO_TIME).await;
+    let copy = store.copy().await;
+    for number in 0..LOST {
+        scene.ask(&format!("lost-{number}"), 1, 201, NO_TIME).await;
+    }
+    // Two rounds of writes, each after a sign: together longer than a node settles.
+    *store.slow.lock().unwrap() = Duration::from_millis(2_200);
+    store.become_copy(copy, Life::Other);
+    until("the other node looked", || finding(&other.engine).contains("in a few seconds")).await;
+    let mut reply = other.ask("lost-0", 1, 201, NO_TIME).await;
+    while let Reply::Refused(Refused::Unavailable { .. }) = &reply {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        if finding(&scene.engine).contains("put back") {
+            *store.slow.lock().unwrap() = NO_TIME;
+        }
+        reply = other.ask("lost-0", 1, 201, NO_TIME).await;
+    }
+    assert!(matches!(reply, Reply::Refused(Refused::NotRetained { .. })), "{reply:?}");
+    assert_eq!(scene.runs(), LOST + 1, "nothing ran twice");
+}
+
+/// A lost key was granted before anybody noticed, so that what is known of it is older than what stands in
+/// the store. The grant is given back, and then the key must not be free.
+#[tokio::test]
+async fn a_void_grant_does_not_swallow_what_is_put_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut scene = Scene::new(policy());
+    let store = Rewindable::new(&scene.clock);
+    scene.engine = node(&scene, &store, folder.path()).build().unwrap();
+    let copy = store.copy().await;
+    scene.ask("k1", 1, 201, NO_TIME).await;
+    let listing = store.now().list(&Filter::default(), &Page::default()).await.unwrap();
+    let done = store.now().get(&listing.summaries[0].id).await.unwrap().unwrap();
+    let claim = Claim {
+        id: done.id,
+        owner: Owner::from_bytes([9; 16]),
+        fingerprint: done.fingerprint,
+        class: done.class,
+        lease: Duration::from_secs(30),
+        grace: NO_TIME,
+        sent: Sent::No,
+        origin: done.origin.clone(),
+        places: done.places.clone(),
+    };
+    let Claimed::Won { lease, .. } = copy.claim(&claim).await.unwrap() else {
+        panic!("the copy knows nothing of the key")
+    };
+    store.become_copy(copy, Life::Other);
+    until("noticed", || is_stopped(&scene.engine)).await;
+    // It was tried by now, or is tried a moment later: the grant stands for the first time in any case.
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    assert_eq!(store.now().release(&lease).await.unwrap(), Write::Applied);
+    until("healed", || !is_stopped(&scene.engine)).await;
+    let mut reply = scene.ask("k1", 1, 201, NO_TIME).await;
+    while let Reply::Refused(Refused::Unavailable { .. }) = &reply {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+        reply = scene.ask("k1", 1, 201, NO_TIME).await;
+    }
+    assert!(matches!(reply, Reply::Refused(Refused::NotRetained { .. })), "{reply:?}");
+    assert_eq!(scene.runs(), 1);
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use oncekey_core::decide::Standing;
 use oncekey_core::restore::supersedes;
-use oncekey_core::{ErrorKind, KeyId, Lineage, Record, StoreError, Timestamp};
+use oncekey_core::{ErrorKind, KeyId, Lineage, Record, State, StoreError, Timestamp};
 
 use super::super::Shared;
 use super::super::ring::{Note, What};
@@ -69,7 +69,7 @@ impl Sentry {
         let life = if before.as_ref() == Some(&now) { Life::Same } else { Life::Other };
         let canaries = self.canaries(shared, life);
         let of = canaries.len();
-        let (missing, older) = self.look_at(shared, canaries).await?;
+        let (missing, older) = self.look_at(shared, canaries, life).await?;
         Ok(judge((before, now), (missing, older), of))
     }
 
@@ -98,6 +98,7 @@ impl Sentry {
         &self,
         shared: &Shared,
         canaries: Vec<Record>,
+        life: Life,
     ) -> Result<(usize, usize), StoreError> {
         let (mut missing, mut older) = (0, 0);
         for some in canaries.chunks(AT_ONCE) {
@@ -112,7 +113,8 @@ impl Sentry {
                     Err(error) => return Err(error),
                 };
                 // It may have ended, or been given back, while the store was asked.
-                let is_behind = supersedes(canary, found.as_ref().map(Standing::from));
+                let is_behind = supersedes(canary, found.as_ref().map(Standing::from))
+                    || life == Life::Other && is_granted_anew(canary, found.as_ref());
                 if !is_behind || !self.still_says(shared, canary) {
                     continue;
                 }
@@ -133,6 +135,14 @@ impl Sentry {
         let noted = self.ring.find(&canary.id);
         noted.is_some_and(|note| note.lease.fence == canary.fence && note.what != What::Gone)
     }
+}
+
+/// Whether finished work was granted once more before its record was to be forgotten. A store that was
+/// older for a moment does that, before anybody notices; and then what stands there is newer than what
+/// was lost. (So does an operator who ends a retention. If that meets a failover, it costs a lease.)
+fn is_granted_anew(canary: &Record, found: Option<&Record>) -> bool {
+    let is_done = matches!(canary.state, State::Done { .. });
+    is_done && found.is_some_and(|found| found.fence > canary.fence)
 }
 
 /// Whether the store must still have what a note says. What has gone in a good way is no canary:

@@ -2,9 +2,13 @@
 //!
 //! Every node does this for its own keys, and nothing has to be agreed upon: a restored record never
 //! takes anything back, so the order does not matter, and a crash half-way is repaired by the next
-//! start. Grants go on a lease after the loss was noticed. By then the other nodes have noticed too
-//! and put back theirs, and an owner that is cut off from the store has stopped sending by its own
-//! clock.
+//! start. Grants go on a lease after the loss was noticed, when nobody is at it any more (`sign.rs`). By
+//! then the other nodes have noticed too and put back theirs, and an owner that is cut off from the store
+//! has stopped sending by its own clock.
+//!
+//! Everything is put back twice, the second time at the end. Before anybody noticed the loss, a lost key may
+//! have been granted anew: what was noted of it is older than that grant and is not taken. The grant is
+//! void and is given back, and then the key would be free.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,6 +23,7 @@ use super::super::claim::origin_of;
 use super::super::ring::{Note, What, may_have_acted};
 use super::super::together::together;
 use super::examine::Evidence;
+use super::sign::Sign;
 use super::{Phase, Sentry};
 
 /// A regression that is being put right.
@@ -33,7 +38,21 @@ pub(super) struct Healing {
     seeded: Option<Lineage>,
     /// Notes up to this number are put back.
     up_to: u64,
+    stage: Stage,
+    /// When the sign was last put up, by uptime.
+    signed: Option<Duration>,
     healed: Healed,
+}
+
+/// How often everything was put back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// For the first time, until a lease is over.
+    First,
+    /// Once more, for what was granted before anybody noticed.
+    Last,
+    /// All of it twice: only what others put back is waited for.
+    Over,
 }
 
 /// What was put back.
@@ -78,8 +97,10 @@ impl Sentry {
         metrics::gauge!("oncekey_store_regressed").set(1.0);
         *self.last() = Some(text);
         *self.moved() = None;
-        let (seeded, healed) = (None, Healed::default());
-        *self.healing() = Some(Healing { since, lease, evidence, seeded, up_to: 0, healed });
+        let (stage, healed) = (Stage::First, Healed::default());
+        let (seeded, signed) = (None, None);
+        *self.healing() =
+            Some(Healing { since, lease, evidence, seeded, up_to: 0, stage, signed, healed });
         self.state.send_modify(|state| {
             state.phase = Phase::Regressed;
             state.regressions += 1;
@@ -96,11 +117,22 @@ impl Sentry {
                 healing.since = shared.uptime.elapsed();
             }
             (healing.seeded, healing.up_to) = (Some(lineage), 0);
+            // A sign that stood in the life before may be gone, too.
+            (healing.stage, healing.signed) = (Stage::First, None);
         }
         self.seed(shared, &mut healing).await?;
-        let left = healing.time_left(shared.uptime.elapsed());
+        let is_early = !healing.time_left(shared.uptime.elapsed()).is_zero();
+        let stage = match healing.stage {
+            Stage::First if is_early => Stage::First,
+            Stage::First => {
+                healing.up_to = 0;
+                Stage::Last
+            }
+            Stage::Last | Stage::Over => Stage::Over,
+        };
+        healing.stage = stage;
         *self.healing() = Some(healing.clone());
-        if !left.is_zero() {
+        if stage != Stage::Over || self.look_for_sign(shared).await? == Sign::Up {
             return Ok(());
         }
         self.adopt().await?;
@@ -130,6 +162,10 @@ impl Sentry {
 
     /// Puts back what was noted after `healing.up_to`, and what runs here.
     async fn seed(&self, shared: &Shared, healing: &mut Healing) -> Result<(), StoreError> {
+        if healing.stage != Stage::Over {
+            // Before anything else: others must not go on before they can see it.
+            self.put_sign_up(shared, &mut healing.signed).await?;
+        }
         self.ring.settle().await;
         let held = shared.heart.everything();
         let held: Vec<Record> = held.iter().filter_map(|held| shared.record_of(held)).collect();
@@ -145,6 +181,9 @@ impl Sentry {
         // What runs first: its owner waits for it.
         for records in [held, known] {
             for some in records.chunks(AT_ONCE) {
+                if healing.stage != Stage::Over {
+                    self.put_sign_up(shared, &mut healing.signed).await?;
+                }
                 let writes = some.iter().map(|record| self.call(self.store.restore(record)));
                 for (record, restored) in some.iter().zip(together(writes).await) {
                     healing.healed.count(record, restored)?;

@@ -98,6 +98,11 @@ pub(super) fn open_writer(
     placement: Placement,
     now: Timestamp,
 ) -> Result<Connection, StoreError> {
+    match placement {
+        Placement::Own => make_private(path),
+        // Who may read the application's database is the application's business.
+        Placement::Shared => {}
+    }
     open_with(path, placement, now, OpenFlags::SQLITE_OPEN_CREATE)
 }
 
@@ -108,6 +113,20 @@ pub(super) fn reopen_writer(
     now: Timestamp,
 ) -> Result<Connection, StoreError> {
     open_with(path, placement, now, OpenFlags::empty())
+}
+
+/// Makes a file that does not exist yet, for its owner alone: it holds keys and answers. The log and
+/// its index get the same rights from SQLite.
+fn make_private(path: &Path) {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::OpenOptionsExt as _;
+        let mut new = std::fs::OpenOptions::new();
+        // What cannot be made cannot be opened either, and opening it says why in better words.
+        drop(new.write(true).create_new(true).mode(0o600).open(path));
+    }
+    #[cfg(not(unix))]
+    let _ = path;
 }
 
 fn open_with(
