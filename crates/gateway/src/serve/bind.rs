@@ -10,6 +10,17 @@ use crate::config::Listen;
 use crate::exit::{self, Exit};
 use crate::proxy::Listener;
 
+/// What a person can make of an error, where that is known.
+const REASONS: [(ErrorKind, &str); 3] = [
+    (ErrorKind::AddrInUse, "; is another program there?"),
+    (ErrorKind::AddrNotAvailable, ": this machine does not have that address"),
+    (
+        ErrorKind::PermissionDenied,
+        ": it is not allowed; ports below 1024 are for root, and a socket needs a folder that can be \
+         written to",
+    ),
+];
+
 pub(super) async fn bind(listen: &Listen) -> Result<Listener, Exit> {
     Listener::bind(listen).await.map_err(|error| cannot_listen(listen, &error))
 }
@@ -19,15 +30,8 @@ pub(super) async fn bind_admin(address: SocketAddr) -> Result<TcpListener, Exit>
 }
 
 fn cannot_listen(address: &dyn fmt::Display, error: &std::io::Error) -> Exit {
-    let why = match error.kind() {
-        ErrorKind::AddrInUse => "; is another program there?",
-        ErrorKind::AddrNotAvailable => ": this machine does not have that address",
-        ErrorKind::PermissionDenied => {
-            ": it is not allowed; ports below 1024 are for root, and a socket needs a folder that \
-             can be written to"
-        }
-        _ => "",
-    };
+    let known = REASONS.iter().find(|(kind, _)| *kind == error.kind());
+    let why = known.map_or("", |(_, why)| why);
     let what = format!("cannot listen on {address}{why}");
     Exit::chain(exit::FAILURE, &what, Some(error))
 }
