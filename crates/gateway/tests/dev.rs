@@ -173,6 +173,7 @@ fn ctrl_c_leaves_nothing_behind() {
 
 /// A reload reads the defaults of servers again, which wait for load balancers.
 #[test]
+#[expect(clippy::disallowed_methods, reason = "how long a person waits is what is tested")]
 fn ctrl_c_is_as_quick_after_a_reload() {
     let dev = Dev::start(&["--demo"]);
     let mut reload = Command::new(env!("CARGO_BIN_EXE_oncekey"));
