@@ -54,12 +54,13 @@ pub(crate) enum Command {
 }
 
 #[derive(Debug, Args)]
+#[command(group = clap::ArgGroup::new("what").required(true).multiple(true).args(["config", "to"]))]
 pub(crate) struct RunArgs {
     /// The configuration; without it, --to is needed and everything else has its default
     #[arg(short, long, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
     /// The API to protect, such as http://127.0.0.1:3000 or unix:/run/app.sock
-    #[arg(long, value_name = "URL", required_unless_present = "config")]
+    #[arg(long, value_name = "URL")]
     pub(crate) to: Option<String>,
     /// Where clients connect [default: 127.0.0.1:8787]
     #[arg(long, value_name = "ADDRESS")]

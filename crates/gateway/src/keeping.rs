@@ -35,7 +35,7 @@ pub(crate) enum Secrecy {
 impl Keeping {
     /// Opens the store, which is made if it is not there, and starts an engine on it.
     pub(crate) async fn open(section: &StoreSection) -> Result<Self, Exit> {
-        let pepper = section.pepper_file.as_deref().map(pepper).transpose()?;
+        let pepper = pepper(section)?;
         let ring = key_ring(section)?;
         let store = store::open(section.url.expose()).await;
         let store = store.map_err(|error| Exit::of_store("cannot open the store", &error))?;
@@ -71,15 +71,31 @@ impl Keeping {
     }
 }
 
-fn pepper(path: &Path) -> Result<Pepper, Exit> {
-    let secret = secret(path)?;
-    Pepper::new(secret).map_err(|error| {
+/// Refuses what [`Keeping::open`] would refuse, as far as that can be known without opening anything.
+pub(crate) fn check(section: &StoreSection) -> Result<(), Exit> {
+    pepper(section)?;
+    key_ring(section)?;
+    check_url(section)
+}
+
+/// Refuses the URL of a store that this program cannot open.
+pub(crate) fn check_url(section: &StoreSection) -> Result<(), Exit> {
+    // Whoever writes the statements has read the whole URL, and opens nothing.
+    let read = store::migration_sql(section.url.expose()).map(drop);
+    read.map_err(|error| Exit::of_store("cannot open the store", &error))
+}
+
+/// The secret behind key ids, if there is one.
+pub(crate) fn pepper(section: &StoreSection) -> Result<Option<Pepper>, Exit> {
+    let Some(path) = &section.pepper_file else { return Ok(None) };
+    let pepper = Pepper::new(secret(path)?).map_err(|error| {
         Exit::chain(exit::INVALID, &format!("{} is no pepper", path.display()), Some(&error))
-    })
+    });
+    pepper.map(Some)
 }
 
 /// All keys of all files; the first of the first encrypts.
-fn key_ring(section: &StoreSection) -> Result<Option<KeyRing>, Exit> {
+pub(crate) fn key_ring(section: &StoreSection) -> Result<Option<KeyRing>, Exit> {
     let mut text = String::new();
     for path in &section.encrypt_with_files {
         let Ok(lines) = String::from_utf8(secret(path)?) else {

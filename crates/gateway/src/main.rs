@@ -16,6 +16,7 @@ mod overheard;
 mod plan;
 mod probe;
 mod proxy;
+mod rehearsal;
 mod remote;
 mod route;
 mod run;

@@ -24,7 +24,8 @@ pub(crate) async fn run(args: RunArgs) -> Result<(), Exit> {
         Some(file) if watch => Some(Watch::new(vec![file.clone()]).await),
         Some(_) | None => None,
     };
-    let origin = Origin { file, options: Options { upstream: to, listen, admin, store, mode } };
+    let options = Options { upstream: to, listen, admin, store, mode };
+    let origin = Origin { file, options, drain: None };
     let config = origin.load()?;
     let _flush = install_logs(&config)?;
     config.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
@@ -47,7 +48,15 @@ pub(crate) async fn run(args: RunArgs) -> Result<(), Exit> {
         };
     }
     tracing::info!("draining");
-    let Drained { stopped, left, journalled } = running.finish().await;
+    let drained = tokio::select! {
+        drained = running.finish() => drained,
+        () = signals.interrupted() => {
+            // Records say that the work runs, and then that nobody knows: as after a crash.
+            let message = "ended at once by a second signal, with requests under way";
+            return Err(Exit::new(exit::FAILURE, message));
+        }
+    };
+    let Drained { stopped, left, journalled } = drained;
     tracing::info!(stopped, left, journalled, "stopped");
     Ok(())
 }
@@ -134,6 +143,12 @@ impl Signals {
             interrupt: one(SignalKind::interrupt())?,
             hang_up: one(SignalKind::hangup())?,
         })
+    }
+
+    /// Somebody at a terminal does not want to wait any longer. A supervisor that tells twice still
+    /// does, so `SIGTERM` is not heard here.
+    async fn interrupted(&mut self) {
+        self.interrupt.recv().await;
     }
 
     async fn next(&mut self) -> Wanted {

@@ -1,5 +1,6 @@
 //! The gateway, put together from a configuration and running.
 
+mod bind;
 mod reload;
 
 use std::fmt;
@@ -20,15 +21,16 @@ use tokio::sync::{Mutex, Notify};
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
+use self::bind::{bind, bind_admin, local};
 use crate::admin::{self, Access, Admin, Audit, Events, Gateway, Reload, RouteView, Token};
 use crate::completer::Completer;
-use crate::config::{Config, Env, Listen, Options};
+use crate::config::{Config, Drain, Env, Options};
 use crate::exit::{self, Exit};
 use crate::keeping::Keeping;
 use crate::notify::Notify as Systemd;
 use crate::observe::{Ledger, Observer};
 use crate::plan::Plan;
-use crate::proxy::{Deadlines, Front, Listener, Terms, tls_for_clients};
+use crate::proxy::{Deadlines, Front, Terms, tls_for_clients};
 use crate::route::Route;
 use crate::stop::{Stop, Stopper, stop};
 use crate::telemetry::prometheus::Prometheus;
@@ -53,6 +55,8 @@ pub(crate) struct Origin {
     /// `None` if everything was said on the command line.
     pub(crate) file: Option<PathBuf>,
     pub(crate) options: Options,
+    /// How it ends, whatever the configuration says: for a program that somebody watches.
+    pub(crate) drain: Option<Drain>,
 }
 
 /// What those need who look at the gateway or change it while it runs.
@@ -104,7 +108,9 @@ impl Origin {
             Some(file) => Config::load_with(file, &env, &self.options),
             None => Config::for_upstream(&self.options, &env),
         };
-        config.map_err(|problems| crate::config::refusal(&problems))
+        let mut config = config.map_err(|problems| crate::config::refusal(&problems))?;
+        config.server.drain = self.drain.unwrap_or(config.server.drain);
+        Ok(config)
     }
 
     /// What the configuration names, right or wrong.
@@ -345,7 +351,8 @@ fn ledger(config: &Config, keeping: &Keeping, front: &Arc<Front>) -> Ledger {
     Ledger::new(keeping.engine.clone(), observer, instance, config.telemetry.observed)
 }
 
-fn terms(config: &Config) -> Result<Terms, Exit> {
+/// What holds for every client.
+pub(crate) fn terms(config: &Config) -> Result<Terms, Exit> {
     let server = &config.server;
     let tls = server.tls.as_ref().map(tls_for_clients).transpose();
     let tls = tls.map_err(|error| {
@@ -366,7 +373,8 @@ fn access(config: &Config) -> Result<Access, Exit> {
     Ok(access.payload(config.admin.payload))
 }
 
-fn token(config: &Config) -> Result<Option<Token>, Exit> {
+/// What operators have to send, if anything.
+pub(crate) fn token(config: &Config) -> Result<Option<Token>, Exit> {
     let token = config.admin.token_file.as_deref().map(Token::from_file).transpose();
     token.map_err(|error| unserved(&error))
 }
@@ -381,24 +389,5 @@ fn audit(config: &Config) -> Result<Audit, Exit> {
     Audit::open(path).map_err(|error| {
         let what = format!("cannot write to admin.audit_file {}", path.display());
         Exit::chain(exit::INVALID, &what, Some(&error))
-    })
-}
-
-async fn bind(listen: &Listen) -> Result<Listener, Exit> {
-    Listener::bind(listen).await.map_err(|error| cannot_listen(listen, &error))
-}
-
-async fn bind_admin(address: SocketAddr) -> Result<TcpListener, Exit> {
-    TcpListener::bind(address).await.map_err(|error| cannot_listen(&address, &error))
-}
-
-fn cannot_listen(address: &dyn fmt::Display, error: &std::io::Error) -> Exit {
-    let what = format!("cannot listen on {address}; is another program there?");
-    Exit::chain(exit::FAILURE, &what, Some(error))
-}
-
-fn local(listener: &TcpListener) -> Result<SocketAddr, Exit> {
-    listener.local_addr().map_err(|error| {
-        Exit::chain(exit::FAILURE, "the admin listener has no address", Some(&error))
     })
 }

@@ -1,6 +1,9 @@
 //! The program as people meet it: what it prints, where, and how it ends.
 
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::TcpListener;
 use std::process::{Command, Output};
+use std::sync::mpsc;
 
 fn oncekey(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_oncekey")).args(arguments).output().expect("the program runs")
@@ -57,8 +60,14 @@ fn help_lists_every_command_and_option() {
 
 #[test]
 fn a_wrong_command_line_is_a_usage_error() {
-    let wrong: [&[&str]; 11] = [
+    let wrong: [&[&str]; 17] = [
         &["run"],
+        &["run", "--to", "banana"],
+        &["run", "--to", ":3000", "--store", "foo://bar"],
+        &["run", "--to", ":3000", "--mode", "foo"],
+        &["run", "--to", ":3000", "--listen", "nowhere"],
+        &["dev", "--to", "3000"],
+        &["keys", "list", "--limit", "0"],
         &["keys", "release", "0"],
         &["health", "--live", "--ready"],
         &["status", "--admin", "https://localhost"],
@@ -130,5 +139,66 @@ fn a_gateway_that_is_not_there_is_named() {
         assert!(stdout.is_empty());
         let said = text(stderr);
         assert!(said.contains("is it running? tried http://127.0.0.1:1"), "{said}");
+    }
+}
+
+/// Without a file or an API there is nothing to run, and both ways are named.
+#[test]
+fn what_is_missing_and_what_was_meant_is_said() {
+    let said = |arguments: &[&str]| text(oncekey(arguments).stderr);
+    let nothing = said(&["run"]);
+    assert!(nothing.contains("--config") && nothing.contains("--to"), "{nothing}");
+    for (given, meant) in [("3000", ":3000"), ("localhost:3000", "http://localhost:3000")] {
+        let told = said(&["run", "--to", given]);
+        assert!(told.contains(&format!("did you mean {meant}?")), "{told}");
+    }
+    let elsewhere =
+        said(&["run", "--to", ":3000", "--listen", "192.0.2.1:80", "--store", "memory:"]);
+    assert!(elsewhere.contains("does not have that address"), "{elsewhere}");
+}
+
+/// Whatever another server says, it is not taken for a gateway, and nothing is changed there.
+#[test]
+fn another_program_is_not_taken_for_a_gateway() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let url = format!("http://{}", listener.local_addr().expect("its number"));
+    let (send, heads) = mpsc::channel();
+    std::thread::spawn(move || {
+        for stream in listener.incoming().map_while(Result::ok) {
+            let head: Vec<String> = BufReader::new(&stream)
+                .lines()
+                .map_while(Result::ok)
+                .take_while(|line| !line.is_empty())
+                .collect();
+            let body = r#"{"status":"live","ready":true,"state":"done","erased":"blank"}"#;
+            let answer = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{body}", body.len());
+            drop((&stream).write_all(answer.as_bytes()));
+            drop(send.send(head.join("\n").to_lowercase()));
+        }
+    });
+    let id = "a".repeat(64);
+    let commands: [&[&str]; 8] = [
+        &["status"],
+        &["health"],
+        &["health", "--live"],
+        &["reload"],
+        &["drain"],
+        &["keys", "list"],
+        &["keys", "erase", &id, "--reason", "x"],
+        &["keys", "release", &id, "--reason", "x", "--confirm", "aaaaaaaa"],
+    ];
+    for command in commands {
+        let mut program = Command::new(env!("CARGO_BIN_EXE_oncekey"));
+        program.args(command).args(["--admin", &url]).env("ONCEKEY_ADMIN_TOKEN", "hunter2");
+        let Output { status, stdout, stderr } = program.output().expect("the program runs");
+        let said = text(stderr);
+        assert_eq!(status.code(), Some(1), "{command:?}: {said}");
+        assert!(stdout.is_empty(), "{command:?}");
+        assert!(said.contains("is not the admin listener of oncekey"), "{said}");
+        assert!(said.contains("--admin"), "{said}");
+    }
+    for head in heads.try_iter() {
+        assert!(head.starts_with("get /healthz"), "{head}");
+        assert!(!head.contains("hunter2"), "no token goes there");
     }
 }

@@ -20,6 +20,7 @@ struct Dev {
     lines: Receiver<String>,
     folder: TempDir,
     gateway: String,
+    admin: String,
     /// Lines for a shell, in the order of the banner.
     commands: Vec<String>,
 }
@@ -37,7 +38,8 @@ impl Dev {
             let lines = BufReader::new(out).lines().map_while(Result::ok);
             lines.take_while(|line| send.send(line.clone()).is_ok()).for_each(drop);
         });
-        let mut dev = Self { child, lines, folder, gateway: String::new(), commands: Vec::new() };
+        let (gateway, admin, commands) = (String::new(), String::new(), Vec::new());
+        let mut dev = Self { child, lines, folder, gateway, admin, commands };
         dev.read_banner();
         dev
     }
@@ -52,6 +54,9 @@ impl Dev {
             let text = line.trim_start();
             if let Some(rest) = text.strip_prefix("gateway") {
                 self.gateway = rest.split_whitespace().next().expect("its URL").to_owned();
+            }
+            if let Some(rest) = text.strip_prefix("admin") {
+                self.admin = rest.trim().to_owned();
             }
             if text.starts_with("curl ") || text.starts_with("for ") {
                 self.commands.push(text.to_owned());
@@ -166,6 +171,20 @@ fn ctrl_c_leaves_nothing_behind() {
     }
 }
 
+/// A reload reads the defaults of servers again, which wait for load balancers.
+#[test]
+#[expect(clippy::disallowed_methods, reason = "how long a person waits is what is tested")]
+fn ctrl_c_is_as_quick_after_a_reload() {
+    let dev = Dev::start(&["--demo"]);
+    let mut reload = Command::new(env!("CARGO_BIN_EXE_oncekey"));
+    let reloaded = reload.args(["reload", "--admin", &dev.admin]).output().expect("it runs");
+    assert!(reloaded.status.success(), "{reloaded:?}");
+    let began = std::time::Instant::now();
+    dev.interrupt();
+    // The delay of servers alone is five seconds.
+    assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
+}
+
 /// A program whose reader is gone has nobody to work for.
 #[test]
 fn a_closed_pipe_ends_it_and_removes_its_folder() {
@@ -184,9 +203,9 @@ fn a_wrong_mode_or_port_is_said_and_leaves_nothing() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let port = listener.local_addr().expect("its number").port().to_string();
     for (arguments, code) in [
-        (&["--demo", "--mode", "maybe"][..], 3),
+        (&["--demo", "--mode", "maybe"][..], 64),
         (&["--demo", "--port", &port], 1),
-        (&["--to", "ftp://x"], 3),
+        (&["--to", "ftp://x"], 64),
         (&[], 64),
         (&["--demo", "--to", ":1"], 64),
     ] {

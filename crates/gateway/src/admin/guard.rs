@@ -32,11 +32,17 @@ pub(super) struct Peer(pub(super) SocketAddr);
 /// The header by which a caller says who it is, for the audit.
 pub(crate) const ACTOR: HeaderName = HeaderName::from_static("oncekey-actor");
 
+/// The header by which every answer of this listener says whose it is. Without it a command line that
+/// was given a wrong address would take any server's 200 for a success.
+pub(crate) const IDENTITY: HeaderName = HeaderName::from_static("oncekey-admin");
+
 const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 
 /// Nothing here is a page, so nothing may be loaded, framed, guessed or kept. What comes back is
 /// data even if a browser is tricked into showing it.
-const HEADERS: [(HeaderName, &str); 6] = [
+const HEADERS: [(HeaderName, &str); 7] = [
+    // The version of the API.
+    (IDENTITY, "1"),
     (header::CACHE_CONTROL, "no-store"),
     (header::CONTENT_SECURITY_POLICY, "default-src 'none'; frame-ancestors 'none'"),
     (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),

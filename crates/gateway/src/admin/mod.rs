@@ -38,6 +38,6 @@ pub(crate) use self::access::{Access, Payload, Token};
 pub(crate) use self::audit::Audit;
 pub(crate) use self::events::{Event, Events, Mark};
 pub(crate) use self::gateway::{Gateway, Reload, RouteView};
-pub(crate) use self::guard::ACTOR;
+pub(crate) use self::guard::{ACTOR, IDENTITY};
 pub(crate) use self::serve::serve;
 pub(crate) use self::state::Admin;

@@ -7,14 +7,16 @@ use serde_json::{Value as Json, json};
 
 use super::explain::{Explanation, Question};
 use super::problem::ConfigProblem;
+use super::source::SourceKind;
 use super::{Config, Env, Severity, schema, show};
 use crate::args::{ConfigCommand, ValidateArgs};
 use crate::exit::{self, Exit};
+use crate::rehearsal::refusals;
 use crate::route::{RouteMode, RouteTable, Secrets};
 
 /// Says whether a file is right, and everything that is wrong with it.
 pub(crate) fn validate(args: &ValidateArgs) -> Result<(), Exit> {
-    let loaded = Config::load(&args.config, &Env::of_process());
+    let loaded = Config::load(&args.config, &Env::of_process()).and_then(rehearsed);
     let problems = match &loaded {
         Ok(config) => &config.warnings,
         Err(problems) => problems,
@@ -41,6 +43,25 @@ pub(crate) fn validate(args: &ValidateArgs) -> Result<(), Exit> {
     let mut text = said.join("\n");
     text += &format!("\n{}\n", count(problems));
     Err(Exit::verbatim(code, text))
+}
+
+/// The configuration, if `run` would take it, too.
+fn rehearsed(config: Config) -> Result<Config, Vec<ConfigProblem>> {
+    let problem = |(setting, exit): (&str, Exit)| {
+        // The first line says what, the others why.
+        let mut lines = exit.text().lines();
+        let what = lines.next().unwrap_or_default();
+        let problem = ConfigProblem::error("unusable", what.trim_start_matches("error: "))
+            .maybe_at(config.values().globals.place(setting))
+            .about(setting);
+        lines.fold(problem, |problem, line| problem.note(line.trim()))
+    };
+    let mut problems: Vec<_> = refusals(&config).into_iter().map(problem).collect();
+    if problems.is_empty() {
+        return Ok(config);
+    }
+    problems.extend(config.warnings);
+    Err(problems)
 }
 
 /// Prints what holds, which route a request takes, or the schema.
@@ -74,10 +95,13 @@ fn load(path: &Path) -> Result<Config, Exit> {
     Config::load(path, &Env::of_process()).map_err(|problems| refusal(&problems))
 }
 
-/// The end of a program that cannot go on with its configuration.
+/// The end of a program that cannot go on with its configuration. If only the command line is wrong,
+/// no file has to be looked at.
 pub(crate) fn refusal(problems: &[ConfigProblem]) -> Exit {
     let said: Vec<String> = problems.iter().map(ToString::to_string).collect();
-    Exit::verbatim(exit::INVALID, format!("{}\n{}\n", said.join("\n"), count(problems)))
+    let option = |problem: &ConfigProblem| problem.written_in() == Some(SourceKind::Option);
+    let code = if problems.iter().all(option) { exit::USAGE } else { exit::INVALID };
+    Exit::verbatim(code, format!("{}\n{}\n", said.join("\n"), count(problems)))
 }
 
 /// `2 errors, 1 warning`

@@ -1,7 +1,7 @@
 //! Reads the files of a configuration.
 
 use std::fs;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -38,7 +38,7 @@ pub(super) fn included(folder: &Path, table: &Table) -> Vec<PathBuf> {
         let named = names(folder, &pattern).unwrap_or_default();
         files.extend(named.iter().map(|name| folder.join(name)));
         if pattern.contains('*') {
-            files.extend(folder.join(&pattern).parent().map(Path::to_owned));
+            files.extend(folder.join(&pattern).parent().map(listable));
         }
     }
     files
@@ -110,11 +110,11 @@ fn names(folder: &Path, pattern: &str) -> Result<Vec<PathBuf>, String> {
     if after.contains('*') || inside.to_string_lossy().contains('*') {
         return Err("one `*` may stand in the name of the file, and none before it".to_owned());
     }
-    let listed = fs::read_dir(folder.join(inside));
-    let listed = listed.map_err(|error| format!("cannot list {}: {error}", inside.display()))?;
+    let listed = listable(&folder.join(inside));
+    let cannot = |error: io::Error| format!("cannot list {}: {error}", listed.display());
     let mut found = Vec::new();
-    for entry in listed {
-        let entry = entry.map_err(|error| format!("cannot list {}: {error}", inside.display()))?;
+    for entry in fs::read_dir(&listed).map_err(cannot)? {
+        let entry = entry.map_err(cannot)?;
         let name = entry.file_name().to_string_lossy().into_owned();
         let fits = name.len() >= before.len() + after.len()
             && name.starts_with(before)
@@ -126,6 +126,11 @@ fn names(folder: &Path, pattern: &str) -> Result<Vec<PathBuf>, String> {
     }
     found.sort();
     Ok(found)
+}
+
+/// A folder as the system wants to be asked for it: a name without a folder is in the working one.
+fn listable(folder: &Path) -> PathBuf {
+    if folder.as_os_str().is_empty() { PathBuf::from(".") } else { folder.to_owned() }
 }
 
 #[cfg(test)]

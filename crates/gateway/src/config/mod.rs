@@ -47,7 +47,7 @@ pub(crate) use self::env::{Env, Options};
 pub(crate) use self::problem::{ConfigProblem, Severity};
 pub(crate) use self::secret::read_secret;
 pub(crate) use self::sections::{
-    CorsSection, ErrorFormat, Errors, HostHeader, Jwt, JwtKeys, Listen, LogFormat, LogKeys,
+    CorsSection, Drain, ErrorFormat, Errors, HostHeader, Jwt, JwtKeys, Listen, LogFormat, LogKeys,
     ServerTls, StoreSection,
 };
 

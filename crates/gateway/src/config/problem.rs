@@ -7,7 +7,7 @@ use std::fmt;
 
 use serde_json::{Value, json};
 
-use super::source::{Excerpt, Place, printable};
+use super::source::{Excerpt, Place, SourceKind, printable};
 
 /// The page that explains every setting.
 pub(crate) const REFERENCE: &str = "docs/reference/config.md";
@@ -107,6 +107,11 @@ impl ConfigProblem {
         })
     }
 
+    /// Where it was written, if it was.
+    pub(crate) fn written_in(&self) -> Option<SourceKind> {
+        self.excerpt.as_ref().map(|excerpt| excerpt.kind)
+    }
+
     /// In which order problems are shown: as they are met when reading.
     pub(crate) fn order(&self) -> impl Ord + use<> {
         let at = self.excerpt.as_ref().map(|excerpt| (excerpt.name.clone(), excerpt.position));
@@ -128,7 +133,7 @@ impl fmt::Display for ConfigProblem {
         let Self { severity, code, message, .. } = self;
         writeln!(out, "{}[{code}]: {message}", severity.label())?;
         let mut margin = "  ".to_owned();
-        if let Some(Excerpt { name, position, line, indent, width }) = self.excerpt.as_deref() {
+        if let Some(Excerpt { name, position, line, indent, width, .. }) = self.excerpt.as_deref() {
             let number = position.map_or_else(|| margin.clone(), |(line, _)| line.to_string());
             margin = " ".repeat(number.len().max(margin.len()));
             match position {

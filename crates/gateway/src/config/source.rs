@@ -36,6 +36,7 @@ pub(crate) struct Place {
 pub(crate) struct Excerpt {
     /// The name of the source.
     pub(crate) name: String,
+    pub(crate) kind: SourceKind,
     /// Line and column, counted from 1; only files have them.
     pub(crate) position: Option<(usize, usize)>,
     pub(crate) line: String,
@@ -101,6 +102,7 @@ impl Place {
         let indent = indent - skipped;
         Excerpt {
             name: self.source.name.clone(),
+            kind: self.source.kind,
             position: (self.source.kind == SourceKind::File).then(|| self.position()),
             line,
             indent,

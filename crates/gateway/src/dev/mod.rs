@@ -21,7 +21,7 @@ use self::demo::Demo;
 use self::screen::Screen;
 use self::tail::Tail;
 use crate::args::DevArgs;
-use crate::config::{Config, Options};
+use crate::config::{Config, Drain, Options};
 use crate::exit::{self, Exit};
 use crate::notify::Notify;
 use crate::run::install_metrics;
@@ -70,11 +70,10 @@ async fn serve(args: DevArgs, folder: &Path, end: &mut End) -> Result<(), Exit> 
         store: Some(store(folder)?),
         mode: Some(mode.unwrap_or_else(|| behind.mode().to_owned())),
     };
-    let origin = Origin { file: None, options };
-    let mut config = origin.load()?;
     // Nobody sends clients here who would have to look away first.
-    config.server.drain.delay = Duration::ZERO;
-    config.server.drain.timeout = PATIENCE;
+    let drain = Drain { delay: Duration::ZERO, timeout: PATIENCE };
+    let origin = Origin { file: None, options, drain: Some(drain) };
+    let config = origin.load()?;
     let _flush = install_logs(&config)?;
     let metrics = install_metrics(&config)?;
     let mode = config.routes.first().map_or("optional", |route| route.mode.label());

@@ -145,8 +145,8 @@ pub(crate) struct ListArgs {
     #[arg(long, value_name = "SPAN")]
     pub(crate) older_than: Option<String>,
     /// How many at most, 1 to 1000
-    #[arg(long, default_value_t = 50)]
-    pub(crate) limit: usize,
+    #[arg(long, default_value_t = 50, value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) limit: u64,
     /// Go on where the last list ended
     #[arg(long)]
     pub(crate) cursor: Option<String>,
@@ -169,7 +169,7 @@ pub(crate) struct ShowArgs {
     pub(crate) json: bool,
 }
 
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub(crate) struct ResolveArgs {
     /// The key id: 64 hexadecimal digits
     pub(crate) id: String,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{self, HeaderValue};
-use http::{Method, Request, Uri};
+use http::{Method, Request, Uri, request};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
@@ -13,7 +13,8 @@ use serde_json::Value;
 use tokio::net::TcpStream;
 
 use super::args::Target;
-use super::text::plain;
+use super::text::{block, plain};
+use crate::admin::{ACTOR, IDENTITY};
 use crate::exit::{self, Exit};
 
 /// Knows where a gateway is and how to be let in.
@@ -22,6 +23,13 @@ pub(super) struct Client {
     authority: String,
     port: u16,
     token: Option<HeaderValue>,
+}
+
+/// Why nothing came back that could be believed.
+enum Failure {
+    /// Somebody else answers there.
+    Stranger,
+    Broken(Box<dyn Error + Send + Sync>),
 }
 
 /// What came back.
@@ -64,25 +72,39 @@ impl Client {
         self.ask(Method::POST, path, Bytes::from(body.to_string())).await
     }
 
+    /// Asks, once it is known who answers: a change or a token that has reached another program cannot
+    /// be taken back.
     async fn ask(&self, method: Method, path: &str, body: Bytes) -> Result<Reply, Exit> {
-        match tokio::time::timeout(WITHIN, self.talk(method, path, body)).await {
-            Ok(answered) => answered.map_err(|error| self.unreachable(&*error)),
+        let asked = async {
+            let introduction = self.request(Method::GET, "/healthz").body(Full::default())?;
+            self.talk(introduction).await?;
+            self.talk(self.signed(method, path, body)?).await
+        };
+        let reply = match tokio::time::timeout(WITHIN, asked).await {
+            Ok(Ok(reply)) => reply,
+            Ok(Err(Failure::Stranger)) => return Err(self.stranger()),
+            Ok(Err(Failure::Broken(error))) => return Err(self.unreachable(&*error)),
             Err(_) => {
                 let seconds = WITHIN.as_secs();
                 let message = format!("{} did not answer within {seconds} s", self.authority);
-                Err(Exit::new(exit::FAILURE, &message))
+                return Err(Exit::new(exit::FAILURE, &message));
             }
-        }
+        };
+        if reply.code() == "admin_token_required" { Err(self.denied()) } else { Ok(reply) }
     }
 
-    async fn talk(
+    fn request(&self, method: Method, path: &str) -> request::Builder {
+        Request::builder().method(method).uri(path).header(header::HOST, &self.authority)
+    }
+
+    /// A request with everything by which a gateway knows who asks.
+    fn signed(
         &self,
         method: Method,
         path: &str,
         body: Bytes,
-    ) -> Result<Reply, Box<dyn Error + Send + Sync>> {
-        let mut request = Request::builder().method(method).uri(path);
-        request = request.header(header::HOST, &self.authority);
+    ) -> Result<Request<Full<Bytes>>, http::Error> {
+        let mut request = self.request(method, path);
         if !body.is_empty() {
             request = request.header(header::CONTENT_TYPE, "application/json");
         }
@@ -90,9 +112,12 @@ impl Client {
             request = request.header(header::AUTHORIZATION, token);
         }
         if let Some(actor) = actor() {
-            request = request.header(crate::admin::ACTOR, actor);
+            request = request.header(ACTOR, actor);
         }
-        let request = request.body(Full::new(body))?;
+        request.body(Full::new(body))
+    }
+
+    async fn talk(&self, request: Request<Full<Bytes>>) -> Result<Reply, Failure> {
         // An address in brackets is looked up without them.
         let host = self.authority.rsplit_once(':').map_or("", |(host, _)| host);
         let stream = TcpStream::connect((host.trim_matches(['[', ']']), self.port)).await?;
@@ -100,11 +125,38 @@ impl Client {
         // Ends with the sender. Its errors are those of the request.
         tokio::spawn(async move { drop(connection.await) });
         let response = sender.send_request(request).await?;
+        if !response.headers().contains_key(IDENTITY) {
+            return Err(Failure::Stranger);
+        }
         let status = response.status().as_u16();
-        let body = Limited::new(response.into_body(), MAX_ANSWER).collect().await?.to_bytes();
+        let body = Limited::new(response.into_body(), MAX_ANSWER).collect().await;
+        let body = body.map_err(Failure::Broken)?.to_bytes();
         let body = serde_json::from_slice(&body)
             .unwrap_or_else(|_| Value::String(String::from_utf8_lossy(&body).into_owned()));
         Ok(Reply { status, body })
+    }
+
+    fn stranger(&self) -> Exit {
+        let message = format!(
+            "what answers at http://{} is not the admin listener of oncekey, and was asked for \
+             nothing; another address is given with --admin or ONCEKEY_ADMIN",
+            self.authority
+        );
+        Exit::new(exit::FAILURE, &message)
+    }
+
+    fn denied(&self) -> Exit {
+        let message = match &self.token {
+            None => {
+                "this gateway asks for a token: name a file that holds it with --token-file, or \
+                 put it into ONCEKEY_ADMIN_TOKEN"
+            }
+            Some(_) => {
+                "the token is not the one of this gateway: look into the file of --token-file \
+                 (or ONCEKEY_ADMIN_TOKEN_FILE), or else at ONCEKEY_ADMIN_TOKEN"
+            }
+        };
+        Exit::new(exit::DENIED, message)
     }
 
     fn unreachable(&self, error: &(dyn Error + 'static)) -> Exit {
@@ -120,10 +172,20 @@ impl Client {
 impl Reply {
     /// The document, or the words and the number for what went wrong.
     pub(super) fn document(self) -> Result<Value, Exit> {
-        if (200..300).contains(&self.status) {
-            return Ok(self.body);
+        let Some(number) = self.failed() else { return Ok(self.body) };
+        let detail = self.body["detail"].as_str().unwrap_or("the gateway did not say why");
+        // Somebody has made a block for people of it already.
+        if detail.contains('\n') {
+            return Err(Exit::verbatim(number, block(detail)));
         }
-        let code = match (self.status, self.code()) {
+        let (status, code) = (self.status, plain(self.code()));
+        Err(Exit::new(number, &format!("{} ({status} {code})", plain(detail))))
+    }
+
+    /// The number for what went wrong, if something did.
+    pub(super) fn failed(&self) -> Option<u8> {
+        Some(match (self.status, self.code()) {
+            (200..300, _) => return None,
             (_, "admin_reload_failed") => exit::INVALID,
             (_, "admin_confirmation_required" | "admin_lease_alive" | "admin_state_conflict") => {
                 exit::REFUSED
@@ -132,15 +194,18 @@ impl Reply {
             (401 | 403, _) => exit::DENIED,
             (400, _) => exit::USAGE,
             _ => exit::FAILURE,
-        };
-        let detail = self.body["detail"].as_str().map(plain);
-        let detail = detail.unwrap_or_else(|| "this is no admin API of oncekey".to_owned());
-        Err(Exit::new(code, &format!("{detail} ({} {})", self.status, plain(self.code()))))
+        })
     }
 
     /// The code of a problem.
     pub(super) fn code(&self) -> &str {
         self.body["code"].as_str().unwrap_or_default()
+    }
+}
+
+impl<E: Into<Box<dyn Error + Send + Sync>>> From<E> for Failure {
+    fn from(error: E) -> Self {
+        Self::Broken(error.into())
     }
 }
 

@@ -10,7 +10,15 @@ use crate::exit::Exit;
 pub(super) async fn reload(args: &ReloadArgs) -> Result<String, Exit> {
     let client = Client::new(&args.target)?;
     let path = if args.dry_run { "/api/v1/reload?dry_run=true" } else { "/api/v1/reload" };
-    let reloaded = client.post(path, &why(args.reason.as_deref())).await?.document()?;
+    let reply = client.post(path, &why(args.reason.as_deref())).await?;
+    if args.json
+        && let Some(number) = reply.failed()
+    {
+        // Whoever reads documents gets one whatever became of it.
+        crate::print(&format!("{:#}\n", reply.body))?;
+        return Err(Exit::silent(number));
+    }
+    let reloaded = reply.document()?;
     Ok(shown(args.json, &reloaded, || {
         let changes: Vec<String> =
             reloaded["changes"].as_array().into_iter().flatten().map(word).collect();

@@ -13,11 +13,13 @@ use crate::exit::{self, Exit};
 pub(super) async fn ask(args: &HealthArgs) -> Result<String, Exit> {
     let client = Client::new(&args.target)?;
     if args.live {
-        let Reply { status, .. } = client.get("/healthz").await?;
-        return if status == 200 { Ok("live\n".to_owned()) } else { Err(not("not live", "")) };
+        let Reply { status, body } = client.get("/healthz").await?;
+        let live = status == 200 && body["status"] == "live";
+        return if live { Ok("live\n".to_owned()) } else { Err(not("not live", "")) };
     }
     let Reply { status, body } = client.get("/readyz").await?;
-    if status == 200 { Ok("ready\n".to_owned()) } else { Err(not("not ready", &reasons(&body))) }
+    let ready = status == 200 && body["ready"] == true;
+    if ready { Ok("ready\n".to_owned()) } else { Err(not("not ready", &reasons(&body))) }
 }
 
 fn not(what: &str, why: &str) -> Exit {

@@ -70,7 +70,18 @@ async fn resolve(args: &ResolveArgs) -> Result<String, Exit> {
         ResolvedAs::NotExecuted => "not_executed",
     };
     let mut body = json!({ "reason": args.reason, "outcome": outcome });
-    if let Some(status) = args.status {
+    let answered = args.status.is_some() || !args.header.is_empty() || args.body.is_some();
+    if args.outcome == ResolvedAs::NotExecuted && answered {
+        let message = "work that did not happen has no answer: leave out --status, --header and \
+                       --body";
+        return Err(Exit::new(exit::USAGE, message));
+    }
+    if args.outcome != ResolvedAs::NotExecuted {
+        let status = args.status.ok_or_else(|| {
+            let message = "say what clients get from now on: --status, such as 201, and with it \
+                           --header and --body if there are any";
+            Exit::new(exit::USAGE, message)
+        })?;
         let headers = args.header.iter().map(|line| header(line)).collect::<Result<Vec<_>, _>>()?;
         let text = args.body.as_deref().map(read).transpose()?.unwrap_or_default();
         body["answer"] = json!({ "status": status, "headers": headers, "body": text });

@@ -133,6 +133,12 @@ async fn a_lost_answer_is_written_down_and_erased() {
         body: Some(body),
         confirm: None,
     };
+    let unsaid = ResolveArgs { status: None, header: Vec::new(), body: None, ..resolve.clone() };
+    let (code, text) = said(keys::run(KeysCommand::Resolve(unsaid)).await);
+    assert!(code == 64 && text.contains("--status"), "{text}");
+    let both = ResolveArgs { outcome: ResolvedAs::NotExecuted, ..resolve.clone() };
+    let (code, text) = said(keys::run(KeysCommand::Resolve(both)).await);
+    assert!(code == 64 && text.contains("leave out --status"), "{text}");
     assert_eq!(keys::run(KeysCommand::Resolve(resolve)).await.unwrap(), "done\n");
     let erase = EraseArgs { id: id.clone(), target: target(&rig), reason: "gdpr".into() };
     assert_eq!(keys::run(KeysCommand::Erase(erase)).await.unwrap(), "erased\n");
@@ -147,7 +153,17 @@ async fn a_token_comes_from_a_file_and_a_wrong_one_is_denied() {
     let path = rig.folder.path().join("token");
     std::fs::write(&path, format!("{TOKEN}\n")).unwrap();
     let mut args = StatusArgs { target: target(&rig), json: false, watch: false };
-    assert_eq!(said(status::ask(&args).await).0, 8);
+    let (code, text) = said(status::ask(&args).await);
+    assert_eq!(code, 8);
+    assert!(text.contains("asks for a token"), "{text}");
+    assert!(text.contains("--token-file") && text.contains("ONCEKEY_ADMIN_TOKEN"), "{text}");
+    let other = rig.folder.path().join("other");
+    std::fs::write(&other, "f".repeat(32)).unwrap();
+    args.target.token_file = Some(other);
+    let (code, text) = said(status::ask(&args).await);
+    assert_eq!(code, 8);
+    assert!(text.contains("not the one of this gateway"), "{text}");
+    assert!(text.contains("--token-file") && text.contains("ONCEKEY_ADMIN_TOKEN"), "{text}");
     args.target.token_file = Some(path);
     assert!(status::ask(&args).await.unwrap().starts_with("oncekey"));
     args.target.token_file = Some("/no/such/file".into());

@@ -14,6 +14,11 @@ pub(super) fn plain(text: &str) -> String {
     text.chars().map(harmless).collect()
 }
 
+/// The same for a text of several lines, which stay lines.
+pub(super) fn block(text: &str) -> String {
+    text.lines().map(|line| plain(line) + "\n").collect()
+}
+
 /// A member as words: a text as it is, a number as it is, nothing as a dash.
 pub(super) fn word(value: &Value) -> String {
     match value {
@@ -60,6 +65,7 @@ mod tests {
         let hostile = "a\u{1b}[2Jb\u{9b}31mc\r\nd\u{7}e\u{202e}f";
         assert!(!plain(hostile).chars().any(|letter| letter.is_control() || letter == '\u{202e}'));
         assert_eq!(plain("create-charge é €"), "create-charge é €");
+        assert_eq!(block("a\u{1b}[2J\n  b\rc"), "a\u{fffd}[2J\n  b\u{fffd}c\n");
     }
 
     #[test]

@@ -8,6 +8,7 @@ use super::{Gate, Started, terms, token};
 use crate::admin::Reload;
 use crate::config::Config;
 use crate::exit::Exit;
+use crate::keeping;
 use crate::plan::Plan;
 use crate::proxy::Terms;
 
@@ -18,6 +19,8 @@ impl Gate {
         let said = |exit: Exit| exit.text().to_owned();
         let old = self.config.load();
         let plan = Plan::new(&new, &self.keeping, &self.front.tracer).map_err(said)?;
+        // What holds only after a restart must not be what keeps the program from starting then.
+        keeping::check(&new.store).map_err(said)?;
         let terms = terms(&new).map_err(said)?;
         let token = token(&new).map_err(said)?;
         let (notable, plain) = (self.notable(&old, &new, &terms), old.differs(&new));

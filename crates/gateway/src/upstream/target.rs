@@ -45,6 +45,9 @@ pub(crate) enum TargetError {
     /// Without the text: a password may stand in it.
     #[error("this is not an address: write http://127.0.0.1:3000 or unix:/run/app.sock")]
     Syntax,
+    /// With what was probably meant; whoever wrote it wrote no user and no password.
+    #[error("this is not an address: did you mean {0}?")]
+    Meant(String),
     #[error("`{0}` is not a scheme for upstreams: use http, https, h2c or unix")]
     Scheme(String),
     #[error("the address of an upstream has no path: requests keep their own")]
@@ -77,7 +80,7 @@ impl FromStr for Target {
             {
                 return Err(TargetError::Scheme(other.to_owned()));
             }
-            _ => return Err(TargetError::Syntax),
+            _ => return Err(meant(text).map_or(TargetError::Syntax, TargetError::Meant)),
         };
         let uri = Uri::from_str(&whole).map_err(|_| TargetError::Syntax)?;
         let authority = uri.authority().ok_or(TargetError::Syntax)?;
@@ -119,6 +122,18 @@ impl fmt::Display for Target {
     }
 }
 
+/// What somebody meant who left out the colon or the scheme.
+fn meant(text: &str) -> Option<String> {
+    let port = |text: &str| text.parse::<u16>().is_ok_and(|port| port > 0);
+    if port(text) {
+        return Some(format!(":{text}"));
+    }
+    let (host, number) = text.split_once(':')?;
+    let named = |byte: u8| byte.is_ascii_alphanumeric() || b".-".contains(&byte);
+    let is_host = !host.is_empty() && host.bytes().all(named);
+    (is_host && port(number)).then(|| format!("http://{text}"))
+}
+
 fn has_user(authority: &Authority) -> bool {
     authority.as_str().contains('@')
 }
@@ -146,7 +161,11 @@ mod tests {
     fn what_is_no_address_is_refused_with_advice() {
         for (text, advice) in [
             ("", "not an address"),
-            ("127.0.0.1:3000", "not an address"),
+            ("127.0.0.1:3000", "did you mean http://127.0.0.1:3000?"),
+            ("localhost:3000", "did you mean http://localhost:3000?"),
+            ("3000", "did you mean :3000?"),
+            ("0", "not an address: write"),
+            ("me@host:3000", "not an address: write"),
             ("http://", "not an address"),
             ("http://host:0", "not an address"),
             ("file:///etc/passwd", "use http, https, h2c or unix"),

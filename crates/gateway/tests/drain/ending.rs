@@ -95,3 +95,21 @@ async fn work_that_never_ends_is_stopped_once_and_its_client_is_told() {
     assert!(gateway.log().contains("outcome unknown"), "{}", gateway.log());
     upstream.release("acme").await;
 }
+
+/// Somebody at a terminal who presses Ctrl-C again does not want to wait for slow work.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_second_ctrl_c_ends_it_at_once() {
+    let upstream = Script::start(Language::Python);
+    let home = Home::on_sqlite();
+    home.configure(&upstream.url(), ROUTES);
+    let mut gateway = home.run();
+    let mut client = Client::open(gateway.address).await;
+    client.write(&pay("{}").line("x-do", "hold").bytes()).await;
+    upstream.until_begun("acme", 1).await;
+    gateway.tell(Signal::INT);
+    gateway.says("draining").await;
+    gateway.tell(Signal::INT);
+    let ended = gateway.ended().await;
+    assert_eq!(ended.code(), Some(1), "{}", gateway.log());
+    gateway.says("ended at once by a second signal").await;
+}

@@ -71,6 +71,50 @@ async fn a_broken_file_changes_nothing_and_says_why() {
     crate::common::until("the new upstream", async || who().await.text() == "new").await;
 }
 
+/// What is wrong is shown as `validate` shows it, and to programs as a document.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_reload_shows_what_is_wrong_as_validate_does() {
+    let upstream = Stub::start(|_| Reply::ok("")).await;
+    let home = Home::on_sqlite();
+    home.configure(&upstream.url(), ROUTES);
+    let gateway = home.run();
+    home.configure(&upstream.url(), "[[route]]\nmatch = \"/a\"\nmodee = \"required\"\n");
+    let config = home.config();
+    let mut validate = Command::new(env!("CARGO_BIN_EXE_oncekey"));
+    validate.args(["validate", "-c", config.to_str().unwrap()]);
+    let expected = String::from_utf8(validate.output().unwrap().stderr).unwrap();
+    assert!(expected.contains("did you mean `mode`?"), "{expected}");
+    let refused = reload(&gateway);
+    assert_eq!(refused.status.code(), Some(3));
+    assert_eq!(String::from_utf8(refused.stderr).unwrap(), expected);
+    let mut reload = Command::new(env!("CARGO_BIN_EXE_oncekey"));
+    reload.args(["reload", "--json", "--admin", &format!("http://{}", gateway.admin)]);
+    let refused = reload.output().unwrap();
+    assert_eq!(refused.status.code(), Some(3));
+    let document: serde_json::Value = serde_json::from_slice(&refused.stdout).unwrap();
+    assert_eq!(document["code"], "admin_reload_failed");
+    assert_eq!(document["detail"], expected);
+}
+
+/// The next start would fail, and nobody would be there.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_reload_refuses_what_the_next_start_would_refuse() {
+    let upstream = Stub::start(|_| Reply::ok("")).await;
+    let home = Home::on_sqlite();
+    home.configure(&upstream.url(), ROUTES);
+    let gateway = home.run();
+    for (missing, named) in [
+        ("[store]\nencrypt_with_files = [\"no.key\"]\n", "no.key"),
+        ("[store]\npepper_file = \"no.pepper\"\n", "no.pepper"),
+    ] {
+        home.configure(&upstream.url(), &format!("{missing}{ROUTES}"));
+        let refused = reload(&gateway);
+        let said = String::from_utf8(refused.stderr).unwrap();
+        assert_eq!(refused.status.code(), Some(3), "{said}");
+        assert!(said.contains("cannot read") && said.contains(named), "{said}");
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_reload_says_what_changed_in_routes_too() {
     let upstream = Stub::start(|_| Reply::ok("")).await;

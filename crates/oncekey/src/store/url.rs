@@ -127,7 +127,8 @@ impl Scheme {
             ErrorKind::Unsuitable,
             format!(
                 "this program was built without the {feature} store: build it with the Cargo \
-                 feature `{feature}` of oncekey"
+                 feature `{feature}` of oncekey; the gateway with cargo build --release -p \
+                 oncekey-gateway --features {feature}"
             ),
         )
     }

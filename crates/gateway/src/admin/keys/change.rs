@@ -2,7 +2,7 @@
 //!
 //! | verb | from | leads to | what can go wrong if the person is wrong |
 //! |---|---|---|---|
-//! | resolve | unknown, parked | done, or free | the client is told what is not true |
+//! | resolve | unknown, parked, running with a lapsed lease | done, or free | the client is told what is not true |
 //! | release | unknown, parked, running with a lapsed lease | free | the work runs twice |
 //! | expire | done | done, past its retention | the work runs twice, once it is forgotten |
 //! | erase | any | the same, blank | nothing runs again; the answer is gone |
@@ -19,7 +19,7 @@ use oncekey::core::policy::DEFAULT_GRACE;
 use oncekey::core::saved::NotKept;
 use oncekey::core::{
     Answer as Kept, Fence, KeyId, Policy, Record, Restore as _, Restored, State as Stands,
-    Store as _, Tombstone, Write,
+    Store as _, Timestamp, Tombstone, Write,
 };
 use oncekey::engine::{Resolution, Resolved};
 use serde::Deserialize;
@@ -96,6 +96,9 @@ pub(in super::super) async fn resolve(
                 return Err(Problem::invalid("work that did not happen has no `answer`"));
             }
         };
+        let (record, now) = look(&admin, &id).await?;
+        refuse_alive(&record, now)?;
+        give_up(&admin, &record).await?;
         settle(&admin, &id, resolution).await
     })
     .await
@@ -110,19 +113,10 @@ pub(in super::super) async fn release(
     let deed = Deed::new(caller, "release", Some(reason)).to(id);
     audited(&admin, deed, async move |admin| {
         let record = confirmed(&admin, &id, confirm.as_deref()).await?;
-        match record.state {
-            Stands::Unknown { .. } | Stands::Parked { .. } => {}
-            Stands::Done { .. } => {
-                return Err(conflict("it is done and answers retries: to end that, use expire"));
-            }
-            Stands::Running { .. } => {
-                // Its owner is gone. First it becomes what it is, then it is resolved.
-                let write = admin.ask(admin.store.unknown(&record.lease())).await?;
-                if write == Write::Fenced {
-                    return Err(conflict("somebody was quicker: look at it again"));
-                }
-            }
+        if matches!(record.state, Stands::Done { .. }) {
+            return Err(conflict("it is done and answers retries: to end that, use expire"));
         }
+        give_up(&admin, &record).await?;
         settle(&admin, &id, Resolution::Release).await
     })
     .await
@@ -183,15 +177,33 @@ async fn confirmed(admin: &Admin, id: &KeyId, confirm: Option<&str>) -> Result<R
         let view = view::record(&record, now);
         return Err(Problem::new(Code::ConfirmationRequired, detail).with("record", view));
     }
+    refuse_alive(&record, now)?;
+    Ok(record)
+}
+
+/// Refuses to take work from an owner that is alive.
+fn refuse_alive(record: &Record, now: Timestamp) -> Result<(), Problem> {
     if let Stands::Running { until, .. } = record.state
         && until.after(DEFAULT_GRACE) > now
     {
         let detail = "its owner is alive and renews its lease: wait until it has ended, or end the \
                       process that runs it and wait for the lease to lapse";
-        let view = view::record(&record, now);
+        let view = view::record(record, now);
         return Err(Problem::new(Code::LeaseAlive, detail).with("record", view));
     }
-    Ok(record)
+    Ok(())
+}
+
+/// Work whose owner is gone becomes what it is, unknown, as the sweeper would make it: only then can
+/// somebody say what became of it. Whatever else is left alone.
+async fn give_up(admin: &Admin, record: &Record) -> Result<(), Problem> {
+    if !matches!(record.state, Stands::Running { .. }) {
+        return Ok(());
+    }
+    match admin.ask(admin.store.unknown(&record.lease())).await? {
+        Write::Fenced => Err(conflict("somebody was quicker: look at it again")),
+        Write::Applied => Ok(()),
+    }
 }
 
 async fn settle(admin: &Admin, id: &KeyId, resolution: Resolution) -> Answer {
@@ -205,10 +217,8 @@ async fn settle(admin: &Admin, id: &KeyId, resolution: Resolution) -> Answer {
             let state = if freed { "free" } else { "done" };
             page::json(&json!({ "id": id.to_string(), "state": state }))
         }
-        Resolved::NotInDoubt => Err(conflict(
-            "it is not in doubt: it is running, done, or gone. To free the key of an owner that \
-             is gone, use release",
-        )),
+        // One that was running has been dealt with; advice would be for a state that is not known.
+        Resolved::NotInDoubt => Err(conflict("it is not in doubt: it is done, or gone")),
         Resolved::TooLate => Err(conflict("somebody was quicker: look at it again")),
     }
 }
@@ -217,7 +227,7 @@ async fn settle(admin: &Admin, id: &KeyId, resolution: Resolution) -> Answer {
 ///
 /// A done record never changes, so this is a newer one: its fence is one higher. Whoever claimed
 /// the key anew in between has a far higher one, which is a clock reading, and wins.
-fn over(stored: Record, now: oncekey::core::Timestamp) -> Result<Record, Problem> {
+fn over(stored: Record, now: Timestamp) -> Result<Record, Problem> {
     let Stands::Done { at, expires, forget, outcome, ref answer } = stored.state else {
         return Err(conflict("it has not ended: only finished records expire"));
     };

@@ -82,7 +82,7 @@ async fn an_owner_that_is_alive_is_not_disturbed() {
         assert_eq!(refused.json()["record"]["lease_alive"], true);
     }
     let body = r#"{"reason":"x","outcome":"failed","answer":{"status":402}}"#;
-    assert_eq!(rig.post(&path(id, "resolve"), body).await.code(), "admin_state_conflict");
+    assert_eq!(rig.post(&path(id, "resolve"), body).await.code(), "admin_lease_alive");
     assert!(matches!(rig.store.get(&id).await.unwrap().unwrap().state, State::Running { .. }));
 }
 
@@ -94,6 +94,24 @@ async fn the_key_of_an_owner_that_is_gone_can_be_freed() {
     assert_eq!((&shown["lease_alive"], &shown["sent"]), (&false.into(), &true.into()));
     assert_eq!(rig.post(&path(id, "release"), &confirm(id)).await.status, 200);
     assert!(rig.store.get(&id).await.unwrap().is_none());
+}
+
+/// Whoever knows that it happened must not be sent to what makes it happen again.
+#[tokio::test(flavor = "multi_thread")]
+async fn work_of_an_owner_that_is_gone_can_be_resolved() {
+    let rig = Rig::new().await;
+    let id = rig.running("order-1", false).await;
+    let body = r#"{"reason":"in the ledger","outcome":"succeeded","answer":{"status":201}}"#;
+    let resolved = rig.post(&path(id, "resolve"), body).await;
+    assert_eq!((resolved.status, resolved.json()["state"].as_str()), (200, Some("done")));
+    assert!(matches!(rig.store.get(&id).await.unwrap().unwrap().state, State::Done { .. }));
+    let again = rig.post(&path(id, "resolve"), body).await;
+    assert_eq!(again.code(), "admin_state_conflict");
+    assert!(!again.json()["detail"].as_str().unwrap().contains("release"));
+    let other = rig.running("order-2", false).await;
+    let id = other.to_string();
+    let body = format!(r#"{{"reason":"x","outcome":"not_executed","confirm":"{}"}}"#, &id[..8]);
+    assert_eq!(rig.post(&path(&id, "resolve"), &body).await.json()["state"], "free");
 }
 
 #[tokio::test(flavor = "multi_thread")]

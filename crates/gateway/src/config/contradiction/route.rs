@@ -56,6 +56,11 @@ pub(super) fn find(config: &Config, values: &Values) -> Vec<ConfigProblem> {
     problems.extend(same_requests(&seen));
     problems.extend(same_names(&seen));
     problems.extend(nobody_said_whose(&seen));
+    if values.routes.is_empty() {
+        let message = "there are no routes, so nothing is protected";
+        let problem = ConfigProblem::warning("no-routes", message).note("write a [[route]]");
+        problems.push(problem.about("route.match"));
+    }
     problems
 }
 

@@ -1,7 +1,7 @@
 //! Connections: how one is opened, with TLS, and how statements travel on it.
 
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -61,7 +61,8 @@ impl Dialler {
     }
 
     pub(super) fn new(options: &PostgresOptions) -> Result<Self, StoreError> {
-        let Url { mut config, tls } = Url::parse(&options.url)?;
+        let Url { mut config, mode, roots } = Url::parse(&options.url)?;
+        let tls = connector(mode, roots.as_deref())?;
         // Claims must be decided by the server that others write to, never by a standby.
         config.target_session_attrs(TargetSessionAttrs::ReadWrite);
         // What the URL says holds.
@@ -255,10 +256,16 @@ impl Drop for Line {
     }
 }
 
+/// Refuses a URL that makes no sense. Opens nothing, also none of the files that it names.
+pub(super) fn check_url(url: &str) -> Result<(), StoreError> {
+    Url::parse(url).map(drop)
+}
+
 /// The parts of a URL.
 struct Url {
     config: Config,
-    tls: MakeRustlsConnect,
+    mode: SslMode,
+    roots: Option<PathBuf>,
 }
 
 impl Url {
@@ -275,7 +282,7 @@ impl Url {
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             match pair.split_once('=') {
                 Some(("sslmode", value)) => mode = Some(value.to_owned()),
-                Some(("sslrootcert", value)) => roots = Some(value.to_owned()),
+                Some(("sslrootcert", value)) => roots = Some(PathBuf::from(value)),
                 _ => others.push(pair),
             }
         }
@@ -295,7 +302,7 @@ impl Url {
             }
         };
         config.ssl_mode(mode);
-        Ok(Self { config, tls: connector(mode, roots.as_deref().map(Path::new))? })
+        Ok(Self { config, mode, roots })
     }
 }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 use oncekey_core::StoreError;
 
 use super::PostgresStore;
+use super::connect::check_url;
 use super::error::unsuitable;
 use super::schema;
 
@@ -145,8 +146,13 @@ impl PostgresOptions {
         PostgresStore::open_with(self).await
     }
 
-    /// A schema that needs no quoting cannot be misread, by us or by anybody.
+    /// Refuses what can be seen to be wrong without asking the server. A schema that needs no quoting
+    /// cannot be misread, by us or by anybody.
     pub(in crate::store) fn check(&self) -> Result<(), StoreError> {
+        check_url(&self.url)?;
+        if let Some(url) = &self.listen_url {
+            check_url(url)?;
+        }
         let mut letters = self.schema.bytes();
         let is_plain =
             letters.next().is_some_and(|first| first.is_ascii_lowercase() || first == b'_')
