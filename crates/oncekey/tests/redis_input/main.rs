@@ -4,6 +4,7 @@
 
 #![cfg(feature = "redis")]
 
+mod copies;
 mod losses;
 mod races;
 mod server;

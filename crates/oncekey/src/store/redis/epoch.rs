@@ -116,7 +116,7 @@ impl Reach {
         SystemEntropy::default().fill(&mut bytes);
         let new: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
         let call = Call::new(&ROOT, [self.names.root()]).arg(old).arg(new);
-        let value = self.servers.run(self.names.root_slot(), &call).await?;
+        let (value, _) = self.servers.run(self.names.root_slot(), &call).await?;
         let Value::Array(values) = value else { return Err(Failure::Odd("the root")) };
         let [Value::BulkString(epoch), Value::BulkString(state)] = values.as_slice() else {
             return Err(Failure::Odd("the root"));

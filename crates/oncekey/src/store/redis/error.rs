@@ -46,6 +46,12 @@ pub(super) enum Failure {
         /// So many were confirmed.
         got: u32,
     },
+    /// Written, but the server that has it was not the one that was asked about copies.
+    #[error(
+        "the server that acknowledged the write was replaced before its copies were confirmed: \
+         nobody knows whether the write stands"
+    )]
+    Elsewhere,
 }
 
 /// How a store was found not to be what it was.
@@ -101,7 +107,8 @@ impl Failure {
             | Self::Lost(_)
             | Self::Record(_)
             | Self::Odd(_)
-            | Self::Unconfirmed { .. } => None,
+            | Self::Unconfirmed { .. }
+            | Self::Elsewhere => None,
         }
     }
 }
@@ -128,7 +135,9 @@ impl From<Failure> for StoreError {
             Failure::Replica => Self::new(ErrorKind::Unavailable, text),
             Failure::Lost(_) | Failure::Odd(_) => Self::new(ErrorKind::Unsuitable, text),
             Failure::Record(damage) => damage.into(),
-            Failure::Unconfirmed { .. } => Self::new(ErrorKind::Ambiguous, text),
+            Failure::Unconfirmed { .. } | Failure::Elsewhere => {
+                Self::new(ErrorKind::Ambiguous, text)
+            }
         }
     }
 }

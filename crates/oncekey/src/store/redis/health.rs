@@ -118,11 +118,11 @@ async fn look_at(server: &Arc<Server>) -> Result<Look, Failure> {
     let link = server.any();
     let info = link.info().await?;
     let before = SystemClock.now();
-    let time = info::time(&link.send(&redis::cmd("TIME")).await?);
+    let time = info::time(&link.send(&redis::cmd("TIME")).await?.0);
     let skew = time.map(|time| skew(time, before, SystemClock.now()));
     // Services that run Redis for others often forbid CONFIG. Then nobody knows.
     let fsync = link.send(redis::cmd("CONFIG").arg("GET").arg("appendfsync")).await;
-    let fsync = fsync.ok().and_then(|value| {
+    let fsync = fsync.ok().and_then(|(value, _)| {
         let Value::Array(parts) = value else { return None };
         let [_, Value::BulkString(value)] = parts.as_slice() else { return None };
         String::from_utf8(value.clone()).ok()

@@ -6,7 +6,7 @@
 //! marks of the shards tell: see `prelude.lua`.
 
 use std::collections::HashSet;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::error::{Failure, Loss};
 use super::info::Info;
@@ -19,6 +19,13 @@ pub(super) struct Life {
     before: String,
 }
 
+/// Who carried something out, and how many alarms there had been before it was asked to.
+#[derive(Clone, Debug)]
+pub(super) struct Witness {
+    life: Arc<Life>,
+    alarms: u64,
+}
+
 /// Knows the servers that may be trusted, and whether grants are stopped.
 #[derive(Debug, Default)]
 pub(super) struct Guard(Mutex<Known>);
@@ -29,6 +36,9 @@ struct Known {
     met: Vec<Life>,
     settled: bool,
     loss: Option<Loss>,
+    /// How often something was lost, adopted or not: what was written before an alarm may be gone,
+    /// even if grants have gone on since.
+    alarms: u64,
 }
 
 /// A primary that was never promoted has no replication id before its present one.
@@ -49,15 +59,29 @@ impl Life {
     }
 }
 
+impl Witness {
+    /// Whether a write of this witness is in the stream of `now`: the same process has it, and it was
+    /// nobody's replica in between. A replica throws away what its primary does not have.
+    pub(super) fn is_one_with(&self, now: &Self) -> bool {
+        self.life.run == now.life.run && self.alarms == now.alarms
+    }
+}
+
 impl Guard {
     /// A connection leads to `life`. Stops grants if it is a replica that was promoted.
-    pub(super) fn meet(&self, life: Life) {
+    pub(super) fn meet(&self, life: Life) -> Arc<Life> {
         let mut known = self.lock();
         if known.settled {
             known.judge(&life);
         }
         known.met.retain(|met| met.run != life.run);
-        known.met.push(life);
+        known.met.push(life.clone());
+        Arc::new(life)
+    }
+
+    /// Whoever is asked over a connection to `life` from now on.
+    pub(super) fn witness(&self, life: Arc<Life>) -> Witness {
+        Witness { life, alarms: self.lock().alarms }
     }
 
     /// Judges everybody who was met while the store was opened, by the lives that the store itself
@@ -94,6 +118,7 @@ impl Guard {
     pub(super) fn stop(&self, loss: Loss) {
         let mut known = self.lock();
         if known.loss.is_none() {
+            known.alarms += 1;
             tracing::error!("the store lost its data or failed over: {loss}");
             known.loss = Some(loss);
         }
@@ -128,7 +153,11 @@ impl Known {
         if self.lives.contains(&life.replication) || life.before == NONE {
             self.trust(life);
         } else {
-            tracing::error!("the store failed over: {}", Loss::Promoted);
+            // Every connection to the same stranger is the same alarm.
+            if self.loss.is_none() || !self.met.contains(life) {
+                self.alarms += 1;
+                tracing::error!("the store failed over: {}", Loss::Promoted);
+            }
             self.loss = Some(Loss::Promoted);
         }
     }
@@ -196,6 +225,25 @@ mod tests {
         assert_eq!(guard.loss(), None);
         guard.meet(life("run-1", "b", "a"));
         assert_eq!(guard.loss(), None);
+    }
+
+    /// Copies are asked for over another connection, which may lead to another server by then.
+    #[test]
+    fn a_write_is_confirmed_by_nobody_but_the_server_that_has_it() {
+        let guard = guard(&["a", "b"]);
+        let witness = |run, replication, before| {
+            let life = guard.meet(life(run, replication, before));
+            guard.witness(life)
+        };
+        let wrote = witness("run-1", "a", NONE);
+        assert!(wrote.is_one_with(&witness("run-1", "a", NONE)));
+        assert!(!wrote.is_one_with(&witness("run-2", "b", NONE)), "another server");
+        assert!(wrote.is_one_with(&witness("run-1", "c", NONE)), "its first replica has come");
+        assert!(!wrote.is_one_with(&witness("run-1", "d", "b")), "it was a replica in between");
+        guard.trust();
+        assert!(!wrote.is_one_with(&witness("run-1", "d", "b")), "and is still not what it was");
+        let wrote = witness("run-1", "d", "b");
+        assert!(wrote.is_one_with(&witness("run-1", "d", "b")));
     }
 
     /// The store remembers whom it trusted: a process that is started after a failover notices.

@@ -14,7 +14,7 @@ use tokio::sync::Mutex;
 
 use super::error::Failure;
 use super::info::Info;
-use super::life::{Guard, Life};
+use super::life::{Guard, Life, Witness};
 
 /// How long things may take.
 #[derive(Clone, Copy, Debug)]
@@ -39,6 +39,7 @@ pub(super) struct Link {
 struct Open {
     number: u64,
     connection: MultiplexedConnection,
+    life: Arc<Life>,
 }
 
 impl std::fmt::Debug for Open {
@@ -65,34 +66,54 @@ impl Link {
     }
 
     /// Sends a command and waits for its answer. Not connected means that nothing was sent.
-    pub(super) async fn send(&self, command: &Cmd) -> Result<Value, Failure> {
-        let Open { number, mut connection } = self.connection().await?;
+    pub(super) async fn send(&self, command: &Cmd) -> Result<(Value, Witness), Failure> {
+        let Open { number, mut connection, life } = self.connection().await?;
+        let witness = self.guard.witness(life);
         let answer = command.query_async(&mut connection).await;
-        answer.map_err(|error| self.failed(number, error))
+        Ok((answer.map_err(|error| self.failed(number, error))?, witness))
     }
 
     /// Sends a command that may grant a key, unless something was lost. Asked once the connection
     /// stands: a server that was promoted is noticed when the connection to it is made, and the very
     /// call for which it was made must not slip through.
-    pub(super) async fn send_grant(&self, command: &Cmd) -> Result<Value, Failure> {
-        let Open { number, mut connection } = self.connection().await?;
+    pub(super) async fn send_grant(&self, command: &Cmd) -> Result<(Value, Witness), Failure> {
+        let Open { number, mut connection, life } = self.connection().await?;
+        // Before the loss is looked at: one that comes in between makes the grant doubtful.
+        let witness = self.guard.witness(life);
         if let Some(loss) = self.guard.loss() {
             return Err(Failure::Lost(loss));
         }
         let answer = command.query_async(&mut connection).await;
-        answer.map_err(|error| self.failed(number, error))
+        Ok((answer.map_err(|error| self.failed(number, error))?, witness))
     }
 
     /// Sends several commands with nobody else's in between.
-    pub(super) async fn send_all(&self, commands: &Pipeline) -> Result<Vec<Value>, Failure> {
-        let Open { number, mut connection } = self.connection().await?;
+    pub(super) async fn send_all(
+        &self,
+        commands: &Pipeline,
+    ) -> Result<(Vec<Value>, Witness), Failure> {
+        let Open { number, mut connection, life } = self.connection().await?;
+        let witness = self.guard.witness(life);
         let answers = commands.query_async(&mut connection).await;
-        answers.map_err(|error| self.failed(number, error))
+        Ok((answers.map_err(|error| self.failed(number, error))?, witness))
+    }
+
+    /// Sends several commands with nobody else's in between, and asks behind them who has answered:
+    /// a server that became a replica and a primary again keeps its connections.
+    pub(super) async fn send_all_and_ask_who(
+        &self,
+        mut commands: Pipeline,
+    ) -> Result<(Vec<Value>, Witness), Failure> {
+        commands.cmd("INFO").arg("server").arg("replication");
+        let (mut answers, _) = self.send_all(&commands).await?;
+        let info = Info::of(&answers.pop().ok_or(Failure::Odd("INFO"))?);
+        let life = self.guard.meet(Life::of(&info)?);
+        Ok((answers, self.guard.witness(life)))
     }
 
     /// What the server says about itself, on this connection.
     pub(super) async fn info(&self) -> Result<Info, Failure> {
-        Ok(Info::of(&self.send(&redis::cmd("INFO")).await?))
+        Ok(Info::of(&self.send(&redis::cmd("INFO")).await?.0))
     }
 
     async fn connection(&self) -> Result<Open, Failure> {
@@ -115,8 +136,8 @@ impl Link {
         let dialed = self.dial().await;
         let number = self.attempts.fetch_add(1, Ordering::AcqRel) + 1;
         match dialed {
-            Ok(connection) => {
-                let open = Open { number, connection };
+            Ok((connection, life)) => {
+                let open = Open { number, connection, life };
                 *self.open.write().unwrap_or_else(PoisonError::into_inner) = Some(open.clone());
                 *failure = None;
                 Ok(open)
@@ -132,7 +153,7 @@ impl Link {
         self.open.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    async fn dial(&self) -> Result<MultiplexedConnection, Failure> {
+    async fn dial(&self) -> Result<(MultiplexedConnection, Arc<Life>), Failure> {
         let Patience { connect, answer } = self.patience;
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(connect))
@@ -147,8 +168,7 @@ impl Link {
         let late = || RedisError::from(std::io::Error::from(std::io::ErrorKind::TimedOut));
         let (connection, info) =
             dialed.map_err(|_| late()).and_then(|dialed| dialed).map_err(Failure::Unreachable)?;
-        self.guard.meet(Life::of(&info)?);
-        Ok(connection)
+        Ok((connection, self.guard.meet(Life::of(&info)?)))
     }
 
     /// Tells apart what the server said from what came of the connection.

@@ -40,7 +40,7 @@ impl Reach {
         let limit = limit.min(SLICE * 16);
         let due = |shard| async move {
             let call = Call::new(&DUE, [self.names.due(shard)]).arg(limit);
-            let value = self.servers.read_by(self.names.slot(shard), &call).await?;
+            let (value, _) = self.servers.read_by(self.names.slot(shard), &call).await?;
             let Value::Array(ids) = value else { return Err(Failure::Odd("an index")) };
             Ok(ids)
         };

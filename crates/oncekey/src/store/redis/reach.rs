@@ -9,7 +9,7 @@ use redis::Value;
 
 use super::error::{Failure, Loss};
 use super::layout;
-use super::life::Guard;
+use super::life::{Guard, Witness};
 use super::place::{Names, SHARDS};
 use super::script::{Call, Script};
 use super::servers::Servers;
@@ -32,6 +32,8 @@ pub(super) struct Reach {
 #[derive(Debug)]
 pub(super) struct Reply {
     pub(super) code: i64,
+    /// Who gave it.
+    pub(super) witness: Witness,
     rest: std::vec::IntoIter<Value>,
 }
 
@@ -92,8 +94,8 @@ impl Reach {
     }
 
     /// Reads an answer. If one shard has lost something, nobody knows what the others have lost.
-    fn read(&self, call: &Call, value: Value) -> Result<Reply, Failure> {
-        let reply = Reply::of(value);
+    fn read(&self, call: &Call, answer: (Value, Witness)) -> Result<Reply, Failure> {
+        let reply = Reply::of(answer);
         if let Err(Failure::Lost(loss)) = &reply {
             self.lost(call, *loss);
         }
@@ -111,13 +113,13 @@ impl Reach {
 
 impl Reply {
     /// A shard that cannot be trusted is a failure.
-    fn of(value: Value) -> Result<Self, Failure> {
+    fn of((value, witness): (Value, Witness)) -> Result<Self, Failure> {
         let Value::Array(values) = value else { return Err(ODD) };
         let mut rest = values.into_iter();
         let Some(Value::Int(code)) = rest.next() else { return Err(ODD) };
         match Loss::of_code(code) {
             Some(loss) => Err(Failure::Lost(loss)),
-            None => Ok(Self { code, rest }),
+            None => Ok(Self { code, witness, rest }),
         }
     }
 

@@ -13,7 +13,7 @@ use redis::{Client, Cmd, ConnectionAddr, ConnectionInfo, Value};
 use tokio::sync::Mutex;
 
 use super::error::Failure;
-use super::life::Guard;
+use super::life::{Guard, Witness};
 use super::link::{Link, Patience};
 use super::script::Call;
 
@@ -94,19 +94,23 @@ impl Servers {
         Ok(servers)
     }
 
-    /// Runs a script where its slot is.
-    pub(super) async fn run(&self, slot: u16, call: &Call) -> Result<Value, Failure> {
+    /// Runs a script where its slot is, and says who did.
+    pub(super) async fn run(&self, slot: u16, call: &Call) -> Result<(Value, Witness), Failure> {
         self.ask(slot, &call.command, Some(call)).await
     }
 
     /// Sends a command to where its slot is.
     pub(super) async fn send(&self, slot: u16, command: &Cmd) -> Result<Value, Failure> {
-        self.ask(slot, command, None).await
+        Ok(self.ask(slot, command, None).await?.0)
     }
 
     /// Runs a script that changes nothing. If the connection breaks, it is asked once more: one that
     /// was idle while its server restarted is found out only when it is used.
-    pub(super) async fn read_by(&self, slot: u16, call: &Call) -> Result<Value, Failure> {
+    pub(super) async fn read_by(
+        &self,
+        slot: u16,
+        call: &Call,
+    ) -> Result<(Value, Witness), Failure> {
         match self.run(slot, call).await {
             Err(Failure::Broken(_)) => self.run(slot, call).await,
             answered => answered,
@@ -147,7 +151,12 @@ impl Servers {
         self.map().servers.iter().map(|server| server.links[0].client().clone()).collect()
     }
 
-    async fn ask(&self, slot: u16, command: &Cmd, call: Option<&Call>) -> Result<Value, Failure> {
+    async fn ask(
+        &self,
+        slot: u16,
+        command: &Cmd,
+        call: Option<&Call>,
+    ) -> Result<(Value, Witness), Failure> {
         let mut tries = 0;
         loop {
             let server = self.server(slot).await?;
@@ -157,7 +166,7 @@ impl Servers {
                 Some(_) | None => link.send(command).await,
             };
             let failure = match answered {
-                Ok(value) => return Ok(value),
+                Ok(answer) => return Ok(answer),
                 Err(failure) => failure,
             };
             tries += 1;
@@ -167,7 +176,7 @@ impl Servers {
                 (Some("NOSCRIPT"), Some(call)) => drop(link.send(&call.load()).await?),
                 (Some("ASK"), _) if is_cluster => {
                     match self.follow(&failure, command, call).await {
-                        Ok(value) => return Ok(value),
+                        Ok(answer) => return Ok(answer),
                         Err(again) if again.code().is_some() => tokio::time::sleep(MOMENT).await,
                         Err(failure) => return Err(failure),
                     }
@@ -190,7 +199,7 @@ impl Servers {
         failure: &Failure,
         command: &Cmd,
         call: Option<&Call>,
-    ) -> Result<Value, Failure> {
+    ) -> Result<(Value, Witness), Failure> {
         let Failure::Refused(error) = failure else { return Err(failure.clone()) };
         let target = error.redirect_node().and_then(|(address, _)| parse_address(address));
         let (host, port) = target.ok_or(Failure::Odd("ASK"))?;
@@ -203,8 +212,8 @@ impl Servers {
         }
         let mut both = redis::pipe();
         both.cmd("ASKING").ignore().add_command(command.clone());
-        let mut answers = server.links[0].send_all(&both).await?;
-        answers.pop().ok_or(Failure::Odd("ASKING"))
+        let (mut answers, witness) = server.links[0].send_all(&both).await?;
+        Ok((answers.pop().ok_or(Failure::Odd("ASKING"))?, witness))
     }
 
     /// Learns where the slots are. Those who come meanwhile wait for it instead of asking, too.
@@ -235,7 +244,7 @@ impl Servers {
         }
         for server in candidates {
             match server.links[0].send(redis::cmd("CLUSTER").arg("SLOTS")).await {
-                Ok(slots) => return self.read_slots(&slots, &server.name),
+                Ok((slots, _)) => return self.read_slots(&slots, &server.name),
                 // A replica knows where its primary is, but is asked by nobody here.
                 Err(reason) => failure = reason,
             }
