@@ -7,5 +7,6 @@
 mod copies;
 mod losses;
 mod races;
+mod restarts;
 mod server;
 mod settings;

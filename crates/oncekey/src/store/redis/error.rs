@@ -82,6 +82,13 @@ pub(super) enum Loss {
          is granted until somebody has seen to what was running and calls `adopt`"
     )]
     Promoted,
+    /// A server was restarted that does not keep everything.
+    #[error(
+        "a server was restarted that does not sync every write to its disk, and what it \
+         acknowledged last may be missing. No key is granted until somebody has seen to what was \
+         running and calls `adopt`; with `appendfsync always` a restart loses nothing"
+    )]
+    Restarted,
 }
 
 impl Loss {

@@ -13,8 +13,8 @@ use redis::{AsyncConnectionConfig, Client, Cmd, Pipeline, RedisError, Value};
 use tokio::sync::Mutex;
 
 use super::error::Failure;
-use super::info::Info;
-use super::life::{Guard, Life, Witness};
+use super::info::{self, Info};
+use super::life::{Guard, Life, Restart, Witness};
 
 /// How long things may take.
 #[derive(Clone, Copy, Debug)]
@@ -29,6 +29,7 @@ pub(super) struct Link {
     client: Client,
     patience: Patience,
     guard: Arc<Guard>,
+    node: Option<Arc<str>>,
     open: RwLock<Option<Open>>,
     /// Held by whoever makes the connection; what is in it is how the last attempt failed.
     dialing: Mutex<Option<Failure>>,
@@ -49,11 +50,17 @@ impl std::fmt::Debug for Open {
 }
 
 impl Link {
-    pub(super) fn new(client: Client, patience: Patience, guard: Arc<Guard>) -> Self {
+    pub(super) fn new(
+        client: Client,
+        patience: Patience,
+        guard: Arc<Guard>,
+        node: Option<Arc<str>>,
+    ) -> Self {
         Self {
             client,
             patience,
             guard,
+            node,
             open: RwLock::new(None),
             dialing: Mutex::new(None),
             attempts: AtomicU64::new(0),
@@ -105,9 +112,9 @@ impl Link {
         mut commands: Pipeline,
     ) -> Result<(Vec<Value>, Witness), Failure> {
         commands.cmd("INFO").arg("server").arg("replication");
-        let (mut answers, _) = self.send_all(&commands).await?;
+        let (mut answers, asked) = self.send_all(&commands).await?;
         let info = Info::of(&answers.pop().ok_or(Failure::Odd("INFO"))?);
-        let life = self.guard.meet(Life::of(&info)?);
+        let life = self.guard.meet(asked.life().later(&info)?);
         Ok((answers, self.guard.witness(life)))
     }
 
@@ -162,13 +169,22 @@ impl Link {
             let mut connection =
                 self.client.get_multiplexed_async_connection_with_config(&config).await?;
             let info: Value = redis::cmd("INFO").query_async(&mut connection).await?;
-            Ok::<_, RedisError>((connection, Info::of(&info)))
+            let asked = info::ask_fsync().query_async(&mut connection).await;
+            // Services that run Redis for others often forbid CONFIG. Then nobody knows.
+            let fsync = match asked {
+                Ok(value) => info::fsync(&value),
+                Err(error) if error.code().is_some() => None,
+                Err(error) => return Err(error),
+            };
+            Ok::<_, RedisError>((connection, Info::of(&info), fsync))
         };
         let dialed = tokio::time::timeout(connect + answer, dialing).await;
         let late = || RedisError::from(std::io::Error::from(std::io::ErrorKind::TimedOut));
-        let (connection, info) =
+        let (connection, info, fsync) =
             dialed.map_err(|_| late()).and_then(|dialed| dialed).map_err(Failure::Unreachable)?;
-        Ok((connection, self.guard.meet(Life::of(&info)?)))
+        let restart = Restart::of(info.tier(fsync.as_deref()));
+        let life = Life::of(&info, self.node.clone(), restart)?;
+        Ok((connection, self.guard.meet(life)))
     }
 
     /// Tells apart what the server said from what came of the connection.

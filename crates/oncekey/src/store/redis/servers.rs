@@ -24,6 +24,9 @@ const TRIES: u32 = 8;
 /// How long a slot that is being moved is given before it is asked again.
 const MOMENT: Duration = Duration::from_millis(40);
 
+/// The name of a server that is the only one.
+const ONLY: &str = "only";
+
 /// Where the servers are.
 #[derive(Clone, Debug)]
 pub(super) enum Layout {
@@ -58,6 +61,8 @@ pub(super) struct Servers {
 #[derive(Debug)]
 pub(super) struct Server {
     pub(super) name: String,
+    /// Which one it is, wherever it is: a cluster gives its nodes names for life.
+    node: Option<Arc<str>>,
     links: Vec<Link>,
     /// For commands that make the server hold back everything behind them.
     pub(super) waiter: Link,
@@ -225,7 +230,8 @@ impl Servers {
         }
         let map = match &self.access.layout {
             Layout::Single => {
-                let server = Arc::new(self.new_server(self.access.info.clone())?);
+                let server =
+                    Arc::new(self.new_server(self.access.info.clone(), Some(ONLY.into()))?);
                 let slots = vec![(0, u16::MAX, Arc::clone(&server))];
                 Map { servers: vec![server], slots }
             }
@@ -257,12 +263,12 @@ impl Servers {
         let mut servers: HashMap<String, Arc<Server>> = HashMap::new();
         let mut slots = Vec::with_capacity(ranges.len());
         for range in ranges {
-            let (first, last, host, port) =
+            let Range { first, last, host, port, node } =
                 read_range(range, asked).ok_or(Failure::Odd("CLUSTER SLOTS"))?;
             let name = format!("{host}:{port}");
             let server = match servers.get(&name) {
                 Some(server) => Arc::clone(server),
-                None => self.known_or_new(&host, port)?,
+                None => self.node(&host, port, Some(node.into()))?,
             };
             servers.insert(name, Arc::clone(&server));
             slots.push((first, last, server));
@@ -274,7 +280,17 @@ impl Servers {
 
     fn known_or_new(&self, host: &str, port: u16) -> Result<Arc<Server>, Failure> {
         let name = format!("{host}:{port}");
-        if let Some(server) = self.all().into_iter().find(|server| server.name == name) {
+        match self.all().into_iter().find(|server| server.name == name) {
+            Some(server) => Ok(server),
+            None => self.node(host, port, None),
+        }
+    }
+
+    /// A node of the cluster. Another one at the same address is another one.
+    fn node(&self, host: &str, port: u16, node: Option<Arc<str>>) -> Result<Arc<Server>, Failure> {
+        let name = format!("{host}:{port}");
+        let is_it = |server: &Arc<Server>| server.name == name && server.node == node;
+        if let Some(server) = self.all().into_iter().find(is_it) {
             return Ok(server);
         }
         let (host, given) = (host.to_owned(), self.access.info.addr().clone());
@@ -283,17 +299,19 @@ impl Servers {
         } else {
             ConnectionAddr::Tcp(host, port)
         };
-        Ok(Arc::new(self.new_server(self.access.info.clone().set_addr(address))?))
+        Ok(Arc::new(self.new_server(self.access.info.clone().set_addr(address), node)?))
     }
 
-    fn new_server(&self, info: ConnectionInfo) -> Result<Server, Failure> {
+    fn new_server(&self, info: ConnectionInfo, node: Option<Arc<str>>) -> Result<Server, Failure> {
         let name = info.addr().to_string();
         let client = Client::open(info).map_err(Failure::Unreachable)?;
         let patience = self.access.patience;
-        let link = |patience| Link::new(client.clone(), patience, Arc::clone(&self.guard));
+        let link =
+            |patience| Link::new(client.clone(), patience, Arc::clone(&self.guard), node.clone());
         let links = (0..self.access.links.max(1)).map(|_| link(patience)).collect();
         let slow = Patience { answer: patience.answer + self.access.within, ..patience };
-        Ok(Server { name, links, waiter: link(slow) })
+        let waiter = link(slow);
+        Ok(Server { name, node, links, waiter })
     }
 
     fn map(&self) -> Arc<Map> {
@@ -313,12 +331,23 @@ impl Server {
     }
 }
 
-fn read_range(range: &Value, asked: &str) -> Option<(u16, u16, String, u16)> {
+/// A range of slots, and who has it.
+struct Range {
+    first: u16,
+    last: u16,
+    host: String,
+    port: u16,
+    node: String,
+}
+
+fn read_range(range: &Value, asked: &str) -> Option<Range> {
     let Value::Array(parts) = range else { return None };
     let [Value::Int(first), Value::Int(last), Value::Array(primary), ..] = parts.as_slice() else {
         return None;
     };
-    let [host, Value::Int(port), ..] = primary.as_slice() else { return None };
+    let [host, Value::Int(port), Value::BulkString(node), ..] = primary.as_slice() else {
+        return None;
+    };
     let told = if let Value::BulkString(bytes) = host {
         String::from_utf8(bytes.clone()).ok()?
     } else if let Value::SimpleString(host) = host {
@@ -328,12 +357,13 @@ fn read_range(range: &Value, asked: &str) -> Option<(u16, u16, String, u16)> {
     };
     // A node that does not know its own address is where it was asked.
     let host = if told.is_empty() { parse_address(asked)?.0 } else { told };
-    Some((
-        u16::try_from(*first).ok()?,
-        u16::try_from(*last).ok()?,
+    Some(Range {
+        first: u16::try_from(*first).ok()?,
+        last: u16::try_from(*last).ok()?,
         host,
-        u16::try_from(*port).ok()?,
-    ))
+        port: u16::try_from(*port).ok()?,
+        node: String::from_utf8(node.clone()).ok()?,
+    })
 }
 
 /// Splits `host:port`; the host may be an IPv6 address, in brackets or not.
