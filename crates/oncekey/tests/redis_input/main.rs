@@ -5,6 +5,7 @@
 #![cfg(feature = "redis")]
 
 mod copies;
+mod damage;
 mod losses;
 mod races;
 mod restarts;

@@ -13,6 +13,7 @@ use super::life::{Guard, Witness};
 use super::place::{Names, SHARDS};
 use super::script::{Call, Script};
 use super::servers::Servers;
+use crate::store::parts::check_format;
 
 /// A store within reach.
 #[derive(Debug)]
@@ -112,15 +113,20 @@ impl Reach {
 }
 
 impl Reply {
-    /// A shard that cannot be trusted is a failure.
+    /// A shard that cannot be trusted is a failure, and so is a record of another format.
     fn of((value, witness): (Value, Witness)) -> Result<Self, Failure> {
         let Value::Array(values) = value else { return Err(ODD) };
         let mut rest = values.into_iter();
         let Some(Value::Int(code)) = rest.next() else { return Err(ODD) };
-        match Loss::of_code(code) {
-            Some(loss) => Err(Failure::Lost(loss)),
-            None => Ok(Self { code, witness, rest }),
+        if let Some(loss) = Loss::of_code(code) {
+            return Err(Failure::Lost(loss));
         }
+        let mut reply = Self { code, witness, rest };
+        if code == STRANGE {
+            check_format(reply.number()?)?;
+            return Err(ODD);
+        }
+        Ok(reply)
     }
 
     /// The next value, which is a number.
@@ -142,3 +148,6 @@ impl Reply {
 }
 
 const ODD: Failure = Failure::Odd("a script");
+
+/// What a script says of a record whose format it does not know; see `prelude.lua`.
+const STRANGE: i64 = -4;
