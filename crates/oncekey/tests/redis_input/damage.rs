@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use oncekey::core::{Erase as _, ErrorKind, KeyId, Renewal, Restore as _, Store, StoreError};
+use oncekey::core::{
+    Completion, Erase as _, ErrorKind, KeyId, Renewal, Restore as _, Store, StoreError, Write,
+};
 
 use crate::server::{Server, claim, completion, open, win};
 
@@ -57,4 +59,42 @@ async fn a_record_of_a_newer_format_is_left_alone_by_every_verb() {
     let renewed = store.renew(&[lease, other], Duration::from_secs(60)).await.unwrap();
     assert!(matches!(renewed[..], [Renewal::Lost, Renewal::Until(_)]), "{renewed:?}");
     assert_eq!(stored(&server, &lease.id).await, newer);
+    // Finished ones, too, whether they are due or not.
+    let short = Completion { retention: Duration::from_micros(1), ..completion("ok") };
+    assert_eq!(store.complete(&other, &short).await.unwrap(), Write::Applied);
+    let newer = change(&server, &other.id, |record| record[0] = 2).await;
+    is_corrupt("claim", store.claim(&claim(2, 2)).await);
+    assert_eq!(store.purge(100).await.unwrap().total(), 0);
+    assert_eq!(stored(&server, &other.id).await, newer);
+}
+
+/// One record that cannot be read is nobody's business but its own.
+#[tokio::test]
+#[ignore = "needs Redis: run cargo xtask test"]
+async fn a_damaged_record_does_not_hold_up_a_purge() {
+    // A letter where a digit should be, and a digit that puts the end off by centuries.
+    for byte in [b'x', b'9'] {
+        let server = Server::start(&[]).await;
+        let store = open(&server.url()).await;
+        for key in 1..=4 {
+            let lease = win(&store, &claim(key, 1)).await;
+            let (retention, linger) = (Duration::from_micros(1), Duration::ZERO);
+            let short = Completion { retention, linger, ..completion("ok") };
+            assert_eq!(store.complete(&lease, &short).await.unwrap(), Write::Applied);
+        }
+        let damaged = claim(1, 1).id;
+        let left = change(&server, &damaged, |record| {
+            let end = record.len();
+            (record[end - 87], record[end - 71]) = (byte, byte);
+        })
+        .await;
+        let purge = tokio::time::timeout(Duration::from_secs(20), store.purge(1_000));
+        let purged = purge.await.expect("a purge ends").unwrap();
+        assert_eq!(purged.forgotten, 3, "{byte}");
+        assert_eq!(stored(&server, &damaged).await, left, "what cannot be read stays");
+        assert_eq!(store.purge(1_000).await.unwrap().total(), 0);
+        // It is looked at again another day.
+        let index = server.tell(&["ZCARD", "{oncekey:01}x"]).await;
+        assert_eq!(index, redis::Value::Int(1));
+    }
 }
