@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use oncekey::core::{ErrorKind, Store};
+use oncekey::core::{Erase as _, ErrorKind, Restore as _, Store};
 
 use crate::server::{Door, Server, claim, in_step, open, options, win};
 
@@ -35,6 +35,27 @@ async fn copies_are_confirmed_by_the_server_that_has_the_write() {
         let found: i64 =
             exists.arg(&record[..]).query_async(&mut server.raw().await).await.unwrap();
         assert_eq!(found, expected);
+    }
+}
+
+/// What is erased or put back counts when replicas have it, like everything else.
+#[tokio::test]
+#[ignore = "needs Redis: run cargo xtask test"]
+async fn erasing_and_restoring_wait_for_copies() {
+    let server = Server::start(&[]).await;
+    let store = open(&server.url()).await;
+    let lease = win(&store, &claim(1, 1)).await;
+    let record = store.get(&lease.id).await.unwrap().unwrap();
+    let waits = options(&server.url()).wait_for_replicas(1, Duration::from_millis(50));
+    let waits = waits.open().await.unwrap();
+    for (what, answer) in [
+        ("erase", waits.erase(&lease.id).await.map(drop)),
+        ("erase nothing", waits.erase(&claim(2, 2).id).await.map(drop)),
+        ("restore", waits.restore(&record).await.map(drop)),
+    ] {
+        let error = answer.expect_err(what);
+        assert_eq!(error.kind(), ErrorKind::Ambiguous, "{what}: {error}");
+        assert!(error.to_string().contains("0 of 1"), "{what}: {error}");
     }
 }
 

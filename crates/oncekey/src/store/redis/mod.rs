@@ -175,7 +175,10 @@ impl Browse for RedisStore {
 #[async_trait]
 impl Erase for RedisStore {
     async fn erase(&self, id: &KeyId) -> Result<Erased, StoreError> {
-        Ok(self.reach.erase(id).await?)
+        let (erased, by) = self.reach.erase(id).await?;
+        // Also if there was nothing left to erase: a call before may have been ambiguous.
+        self.confirm(id, &by).await?;
+        Ok(erased)
     }
 }
 
@@ -198,7 +201,10 @@ impl Inspect for RedisStore {
 impl Restore for RedisStore {
     async fn restore(&self, record: &Record) -> Result<Restored, StoreError> {
         core_restore::check(record)?;
-        Ok(self.reach.restore(record).await?)
+        let (restored, by) = self.reach.restore(record).await?;
+        // Also if it was there already: a call before may have been ambiguous.
+        self.confirm(&record.id, &by).await?;
+        Ok(restored)
     }
 
     async fn lineage(&self) -> Result<Lineage, StoreError> {
