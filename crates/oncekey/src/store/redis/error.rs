@@ -29,6 +29,12 @@ pub(super) enum Failure {
     /// The store is not what it was.
     #[error("the store lost its data or failed over: {0}")]
     Lost(Loss),
+    /// The server may throw records away.
+    #[error(
+        "the maxmemory-policy of the Redis server was changed, and it may throw records away \
+         without a word: no key is granted until it is noeviction again"
+    )]
+    Evicts,
     /// A record is not what was written.
     #[error(transparent)]
     Record(#[from] Damage),
@@ -111,6 +117,7 @@ impl Failure {
             Self::Unreachable(_)
             | Self::Broken(_)
             | Self::Replica
+            | Self::Evicts
             | Self::Lost(_)
             | Self::Record(_)
             | Self::Odd(_)
@@ -140,7 +147,9 @@ impl From<Failure> for StoreError {
             Failure::Broken(error) => Self::new(ErrorKind::Ambiguous, text).with_source(error),
             Failure::Refused(error) => refused(error),
             Failure::Replica => Self::new(ErrorKind::Unavailable, text),
-            Failure::Lost(_) | Failure::Odd(_) => Self::new(ErrorKind::Unsuitable, text),
+            Failure::Lost(_) | Failure::Evicts | Failure::Odd(_) => {
+                Self::new(ErrorKind::Unsuitable, text)
+            }
             Failure::Record(damage) => damage.into(),
             Failure::Unconfirmed { .. } | Failure::Elsewhere => {
                 Self::new(ErrorKind::Ambiguous, text)

@@ -17,6 +17,15 @@ const OLDEST: (u32, u32) = (7, 0);
 /// The version that brought `WAITAOF`.
 const WAITS_FOR_DISKS: (u32, u32) = (7, 2);
 
+/// Whether a server throws records away when its memory is full.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Eviction {
+    /// It does not: it refuses writes.
+    Never,
+    /// It does, or does not say.
+    Possible,
+}
+
 impl Info {
     pub(super) fn of(value: &Value) -> Self {
         let text = if let Value::BulkString(bytes) = value {
@@ -54,6 +63,14 @@ impl Info {
     /// Whether the server can say what is on its disk.
     pub(super) fn can_wait_for_disks(&self) -> bool {
         self.version() >= WAITS_FOR_DISKS
+    }
+
+    /// Whether records may be thrown away.
+    pub(super) fn eviction(&self) -> Eviction {
+        match self.get("maxmemory_policy") {
+            Some("noeviction") => Eviction::Never,
+            Some(_) | None => Eviction::Possible,
+        }
     }
 
     /// What an acknowledged write survives, given what `appendfsync` is if that is known.

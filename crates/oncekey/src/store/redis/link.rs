@@ -13,7 +13,7 @@ use redis::{AsyncConnectionConfig, Client, Cmd, Pipeline, RedisError, Value};
 use tokio::sync::Mutex;
 
 use super::error::Failure;
-use super::info::{self, Info};
+use super::info::{self, Eviction, Info};
 use super::life::{Guard, Life, Restart, Witness};
 
 /// How long things may take.
@@ -41,6 +41,8 @@ struct Open {
     number: u64,
     connection: MultiplexedConnection,
     life: Arc<Life>,
+    /// As it was when somebody looked last.
+    eviction: Eviction,
 }
 
 impl std::fmt::Debug for Open {
@@ -74,7 +76,7 @@ impl Link {
 
     /// Sends a command and waits for its answer. Not connected means that nothing was sent.
     pub(super) async fn send(&self, command: &Cmd) -> Result<(Value, Witness), Failure> {
-        let Open { number, mut connection, life } = self.connection().await?;
+        let Open { number, mut connection, life, .. } = self.connection().await?;
         let witness = self.guard.witness(life);
         let answer = command.query_async(&mut connection).await;
         Ok((answer.map_err(|error| self.failed(number, error))?, witness))
@@ -84,7 +86,10 @@ impl Link {
     /// stands: a server that was promoted is noticed when the connection to it is made, and the very
     /// call for which it was made must not slip through.
     pub(super) async fn send_grant(&self, command: &Cmd) -> Result<(Value, Witness), Failure> {
-        let Open { number, mut connection, life } = self.connection().await?;
+        let Open { number, mut connection, life, eviction } = self.connection().await?;
+        if eviction == Eviction::Possible {
+            self.look_again(number).await?;
+        }
         // Before the loss is looked at: one that comes in between makes the grant doubtful.
         let witness = self.guard.witness(life);
         if let Some(loss) = self.guard.loss() {
@@ -99,7 +104,7 @@ impl Link {
         &self,
         commands: &Pipeline,
     ) -> Result<(Vec<Value>, Witness), Failure> {
-        let Open { number, mut connection, life } = self.connection().await?;
+        let Open { number, mut connection, life, .. } = self.connection().await?;
         let witness = self.guard.witness(life);
         let answers = commands.query_async(&mut connection).await;
         Ok((answers.map_err(|error| self.failed(number, error))?, witness))
@@ -116,6 +121,19 @@ impl Link {
         let info = Info::of(&answers.pop().ok_or(Failure::Odd("INFO"))?);
         let life = self.guard.meet(asked.life().later(&info)?);
         Ok((answers, self.guard.witness(life)))
+    }
+
+    /// The server could throw records away when this connection was made. Grants go on when it cannot
+    /// any more.
+    async fn look_again(&self, number: u64) -> Result<(), Failure> {
+        if self.info().await?.eviction() == Eviction::Possible {
+            return Err(Failure::Evicts);
+        }
+        let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(open) = open.as_mut().filter(|open| open.number == number) {
+            open.eviction = Eviction::Never;
+        }
+        Ok(())
     }
 
     /// What the server says about itself, on this connection.
@@ -143,8 +161,8 @@ impl Link {
         let dialed = self.dial().await;
         let number = self.attempts.fetch_add(1, Ordering::AcqRel) + 1;
         match dialed {
-            Ok((connection, life)) => {
-                let open = Open { number, connection, life };
+            Ok((connection, life, eviction)) => {
+                let open = Open { number, connection, life, eviction };
                 *self.open.write().unwrap_or_else(PoisonError::into_inner) = Some(open.clone());
                 *failure = None;
                 Ok(open)
@@ -160,7 +178,7 @@ impl Link {
         self.open.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    async fn dial(&self) -> Result<(MultiplexedConnection, Arc<Life>), Failure> {
+    async fn dial(&self) -> Result<(MultiplexedConnection, Arc<Life>, Eviction), Failure> {
         let Patience { connect, answer } = self.patience;
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(connect))
@@ -184,7 +202,7 @@ impl Link {
             dialed.map_err(|_| late()).and_then(|dialed| dialed).map_err(Failure::Unreachable)?;
         let restart = Restart::of(info.tier(fsync.as_deref()));
         let life = Life::of(&info, self.node.clone(), restart)?;
-        Ok((connection, self.guard.meet(life)))
+        Ok((connection, self.guard.meet(life), info.eviction()))
     }
 
     /// Tells apart what the server said from what came of the connection.
