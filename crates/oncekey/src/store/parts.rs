@@ -307,7 +307,7 @@ impl From<Damage> for StoreError {
     }
 }
 
-fn check_format(format: i64) -> Result<(), Damage> {
+pub(crate) fn check_format(format: i64) -> Result<(), Damage> {
     match format {
         known if known == i64::from(RECORD_FORMAT) => Ok(()),
         newer if newer > i64::from(RECORD_FORMAT) => Err(Damage::NewerFormat(newer)),

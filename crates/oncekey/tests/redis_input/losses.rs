@@ -1,16 +1,13 @@
 //! Servers that lose what they acknowledged, and what is noticed of it.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
 use oncekey::core::health::Verdict;
 use oncekey::core::{
     Claimed, ErrorKind, Inspect, KeyId, Refusal, Restore, Restored, Store, StoreError, Write,
 };
-use tokio::net::{TcpListener, TcpStream};
 
-use crate::server::{DURABLE, Server, claim, completion, open, options, win};
+use crate::server::{DURABLE, Door, Server, claim, completion, in_step, open, options, win};
 
 fn is_lost(error: &StoreError) {
     assert_eq!(error.kind(), ErrorKind::Unsuitable, "{error}");
@@ -224,16 +221,13 @@ async fn a_failover_behind_one_address_is_noticed_by_the_first_claim() {
     let mut primary = Server::start(&["--repl-diskless-sync-delay", "0"]).await;
     let port = primary.port.to_string();
     let replica = Server::start(&["--replicaof", "127.0.0.1", &port]).await;
-    let target = Arc::new(AtomicU16::new(primary.port));
-    let door = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let url = format!("redis://{}", door.local_addr().unwrap());
-    tokio::spawn(forward(door, Arc::clone(&target)));
-    let store = open(&url).await;
+    let door = Door::to(&primary).await;
+    let store = open(&door.url).await;
     let lease = win(&store, &claim(1, 1)).await;
     in_step(&replica).await;
     primary.kill();
     replica.tell(&["REPLICAOF", "NO", "ONE"]).await;
-    target.store(replica.port, Ordering::SeqCst);
+    door.lead_to(&replica);
     let mut refused = 0;
     for key in 10..40 {
         match store.claim(&claim(key, 2)).await {
@@ -247,28 +241,4 @@ async fn a_failover_behind_one_address_is_noticed_by_the_first_claim() {
     assert_eq!(store.complete(&lease, &completion("ok")).await.unwrap(), Write::Applied);
     store.adopt().await.unwrap();
     win(&store, &claim(2, 2)).await;
-}
-
-async fn forward(door: TcpListener, target: Arc<AtomicU16>) {
-    while let Ok((mut near, _)) = door.accept().await {
-        let port = target.load(Ordering::SeqCst);
-        tokio::spawn(async move {
-            if let Ok(mut far) = TcpStream::connect(("127.0.0.1", port)).await {
-                drop(tokio::io::copy_bidirectional(&mut near, &mut far).await);
-            }
-        });
-    }
-}
-
-/// Waits until a replica has everything that there was when it was asked.
-async fn in_step(replica: &Server) {
-    for _ in 0..200 {
-        let size: i64 =
-            redis::cmd("DBSIZE").query_async(&mut replica.raw().await).await.expect("a size");
-        if size > 257 {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-    panic!("the replica never gets in step");
 }

@@ -4,7 +4,10 @@
 
 #![cfg(feature = "redis")]
 
+mod copies;
+mod damage;
 mod losses;
 mod races;
+mod restarts;
 mod server;
 mod settings;

@@ -2,6 +2,8 @@
 
 use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -150,4 +152,49 @@ pub(crate) async fn win(store: &RedisStore, claim: &Claim) -> Lease {
         Claimed::Won { lease, .. } => lease,
         Claimed::Lost { refusal, .. } => panic!("the key is taken: {refusal:?}"),
     }
+}
+
+/// An address whose new connections lead to one server after the other. Those that stand stay where
+/// they are.
+pub(crate) struct Door {
+    pub(crate) url: String,
+    target: Arc<AtomicU16>,
+}
+
+impl Door {
+    pub(crate) async fn to(server: &Server) -> Self {
+        let target = Arc::new(AtomicU16::new(server.port));
+        let door = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let url = format!("redis://{}", door.local_addr().expect("an address"));
+        tokio::spawn(forward(door, Arc::clone(&target)));
+        Self { url, target }
+    }
+
+    pub(crate) fn lead_to(&self, server: &Server) {
+        self.target.store(server.port, Ordering::SeqCst);
+    }
+}
+
+async fn forward(door: tokio::net::TcpListener, target: Arc<AtomicU16>) {
+    while let Ok((mut near, _)) = door.accept().await {
+        let port = target.load(Ordering::SeqCst);
+        tokio::spawn(async move {
+            if let Ok(mut far) = tokio::net::TcpStream::connect(("127.0.0.1", port)).await {
+                drop(tokio::io::copy_bidirectional(&mut near, &mut far).await);
+            }
+        });
+    }
+}
+
+/// Waits until a replica has everything that there was when it was asked.
+pub(crate) async fn in_step(replica: &Server) {
+    for _ in 0..200 {
+        let size: i64 =
+            redis::cmd("DBSIZE").query_async(&mut replica.raw().await).await.expect("a size");
+        if size > 257 {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    panic!("the replica never gets in step");
 }

@@ -76,6 +76,31 @@ async fn an_eviction_policy_is_refused() {
     }
 }
 
+/// Also one that was set while nobody was connected, as in a restart with another file of settings.
+#[tokio::test]
+#[ignore = "needs Redis: run cargo xtask test"]
+async fn an_eviction_policy_that_came_later_stops_grants_on_the_next_connection() {
+    let server = Server::start(&[]).await;
+    let store = options(&server.url()).connections(1).open().await.unwrap();
+    let lease = win(&store, &claim(1, 1)).await;
+    server.tell(&["CONFIG", "SET", "maxmemory-policy", "allkeys-lru"]).await;
+    server.tell(&["CLIENT", "KILL", "TYPE", "normal"]).await;
+    let mut refused = store.claim(&claim(2, 2)).await;
+    for _ in 0..20 {
+        if refused.as_ref().is_err_and(|error| error.kind() == ErrorKind::Unsuitable) {
+            break;
+        }
+        refused = store.claim(&claim(2, 2)).await;
+    }
+    let error = refused.expect_err("nothing is granted");
+    assert_eq!(error.kind(), ErrorKind::Unsuitable, "{error}");
+    assert!(error.to_string().contains("noeviction"), "{error}");
+    // What runs may end.
+    assert_eq!(store.complete(&lease, &completion("ok")).await.unwrap(), Write::Applied);
+    server.tell(&["CONFIG", "SET", "maxmemory-policy", "noeviction"]).await;
+    win(&store, &claim(2, 2)).await;
+}
+
 /// And one that is set later is found by whoever looks.
 #[tokio::test]
 #[ignore = "needs Redis: run cargo xtask test"]

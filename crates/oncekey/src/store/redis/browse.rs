@@ -189,7 +189,7 @@ impl Lane {
         loop {
             let highest = self.below.map_or("+inf".to_owned(), |(score, _)| score.to_string());
             let call = Call::new(&PAGE, [key]).arg(highest).arg(limit);
-            let value = reach.servers.read_by(reach.names.slot(self.shard), &call).await?;
+            let (value, _) = reach.servers.read_by(reach.names.slot(self.shard), &call).await?;
             let (now, spots) = read_page(value)?;
             self.is_over = spots.len() < limit;
             let is_new = |spot: &Spot| self.below.is_none_or(|below| order(*spot) < order(below));

@@ -3,6 +3,9 @@
 //! `WAIT` holds back everything that comes behind it on its connection. So it goes over a connection
 //! of its own, behind a small write that makes it cover everything that the server has written
 //! before. One round covers all callers whose writes were acknowledged when it began.
+//!
+//! Another connection may lead to another server, if the first one has died meanwhile. So a round
+//! ends with the question who it was that answered, and confirms the writes of that server alone.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,6 +15,7 @@ use std::time::Duration;
 use redis::{Pipeline, Value};
 
 use super::error::Failure;
+use super::life::Witness;
 use super::reach::Reach;
 use super::servers::Server;
 
@@ -37,7 +41,7 @@ pub(super) struct Confirmer {
 struct Lane {
     arrived: AtomicU64,
     /// How many of them the last round covered, and what came of it.
-    round: tokio::sync::Mutex<Option<(u64, Result<(), Failure>)>>,
+    round: tokio::sync::Mutex<Option<(u64, Result<Witness, Failure>)>>,
 }
 
 impl Confirmer {
@@ -46,8 +50,20 @@ impl Confirmer {
     }
 
     /// Waits until everything that a shard's server has acknowledged so far is where it must be. If
-    /// it is not in time, nobody knows whether it will be: the write stands on the primary.
-    pub(super) async fn confirm(&self, reach: &Reach, shard: u8) -> Result<(), Failure> {
+    /// it is not in time, nobody knows whether it will be: the write stands on the primary. If it is
+    /// not the server that acknowledged the write, nobody knows whether the write stands.
+    pub(super) async fn confirm(
+        &self,
+        reach: &Reach,
+        shard: u8,
+        by: &Witness,
+    ) -> Result<(), Failure> {
+        let now = self.round(reach, shard).await?;
+        if by.is_one_with(&now) { Ok(()) } else { Err(Failure::Elsewhere) }
+    }
+
+    /// Takes part in a round that begins from now on, and says who answered.
+    async fn round(&self, reach: &Reach, shard: u8) -> Result<Witness, Failure> {
         let server = reach.servers.server(reach.names.slot(shard)).await;
         let server = server.map_err(|_| self.unconfirmed(0))?;
         let lane = Arc::clone(
@@ -70,9 +86,10 @@ impl Confirmer {
         outcome
     }
 
-    async fn wait(&self, server: &Server, tick: String) -> Result<(), Failure> {
+    async fn wait(&self, server: &Server, tick: String) -> Result<Witness, Failure> {
         let (wanted, command) = self.command(tick);
-        let answers = server.waiter.send_all(&command).await.map_err(|_| self.unconfirmed(0))?;
+        let answers = server.waiter.send_all_and_ask_who(command).await;
+        let (answers, now) = answers.map_err(|_| self.unconfirmed(0))?;
         let got = match answers.last() {
             Some(Value::Int(replicas)) => u32::try_from(*replicas).unwrap_or(0),
             Some(Value::Array(copies)) => match copies.as_slice() {
@@ -83,7 +100,7 @@ impl Confirmer {
             },
             _ => 0,
         };
-        if got >= wanted { Ok(()) } else { Err(Failure::Unconfirmed { wanted, got }) }
+        if got >= wanted { Ok(now) } else { Err(Failure::Unconfirmed { wanted, got }) }
     }
 
     fn command(&self, tick: String) -> (u32, Pipeline) {

@@ -4,12 +4,15 @@
 //! compares it. Whatever empties a server takes the epochs with it, and whoever restores something
 //! older brings back other ones.
 
+use std::collections::HashMap;
+
 use futures_util::future::try_join_all;
 use oncekey_core::Lineage;
 use redis::Value;
 
 use super::error::{Failure, Loss};
 use super::layout;
+use super::life::{Run, Trusted};
 use super::options::Missing;
 use super::place::shards;
 use super::reach::{Reach, Reply};
@@ -22,12 +25,16 @@ const READY: &str = "ready";
 /// How trusted servers are written into the root.
 const LIFE: &str = "life:";
 
+/// How the processes that had the data of the servers are written into the root.
+const RUN: &str = "run:";
+
 /// The root of a store.
 #[derive(Debug, Default)]
 struct Root {
     epoch: Option<String>,
     is_ready: bool,
     lives: Vec<String>,
+    runs: HashMap<String, Run>,
 }
 
 /// What there was to wake up.
@@ -59,7 +66,7 @@ impl Reach {
                 }
             }
         }
-        let trusted = self.guard.settle(root.lives);
+        let trusted = self.guard.settle(root.lives, root.runs);
         self.remember(&trusted).await?;
         for (shard, meta) in shards().zip(self.marks().await?) {
             match meta {
@@ -116,7 +123,7 @@ impl Reach {
         SystemEntropy::default().fill(&mut bytes);
         let new: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
         let call = Call::new(&ROOT, [self.names.root()]).arg(old).arg(new);
-        let value = self.servers.run(self.names.root_slot(), &call).await?;
+        let (value, _) = self.servers.run(self.names.root_slot(), &call).await?;
         let Value::Array(values) = value else { return Err(Failure::Odd("the root")) };
         let [Value::BulkString(epoch), Value::BulkString(state)] = values.as_slice() else {
             return Err(Failure::Odd("the root"));
@@ -161,15 +168,19 @@ impl Reach {
         Ok(())
     }
 
-    /// Writes the servers that are trusted into the root.
-    async fn remember(&self, lives: &[String]) -> Result<(), Failure> {
-        if lives.is_empty() {
+    /// Writes the servers that are trusted into the root. Whoever connects after a restart finds
+    /// another run there than the one that answers.
+    async fn remember(&self, trusted: &Trusted) -> Result<(), Failure> {
+        if trusted.lives.is_empty() && trusted.runs.is_empty() {
             return Ok(());
         }
         let mut command = redis::cmd("HSET");
         command.arg(self.names.root());
-        for life in lives {
+        for life in &trusted.lives {
             command.arg(format!("{LIFE}{life}")).arg(1);
+        }
+        for (node, run) in &trusted.runs {
+            command.arg(format!("{RUN}{node}")).arg(run.written());
         }
         self.servers.send(self.names.root_slot(), &command).await?;
         Ok(())
@@ -186,7 +197,11 @@ impl Reach {
             match name.as_str() {
                 "epoch" => root.epoch = Some(value),
                 "state" => root.is_ready = value == READY,
-                name => root.lives.extend(name.strip_prefix(LIFE).map(str::to_owned)),
+                name => {
+                    root.lives.extend(name.strip_prefix(LIFE).map(str::to_owned));
+                    let node = name.strip_prefix(RUN).map(str::to_owned);
+                    root.runs.extend(node.map(|node| (node, Run::read(&value))));
+                }
             }
         }
         Ok(root)

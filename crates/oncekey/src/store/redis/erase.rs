@@ -5,6 +5,7 @@ use oncekey_core::{Erased, KeyId};
 
 use super::error::Failure;
 use super::layout;
+use super::life::Witness;
 use super::place::shard_of;
 use super::reach::Reach;
 use super::script::ERASE;
@@ -15,15 +16,15 @@ impl Reach {
     /// in place if the record is still the one that was read. Each time it is not, somebody else has
     /// got on with it, and that ends: a record is claimed, completed and stripped a few times in its
     /// life.
-    pub(super) async fn erase(&self, id: &KeyId) -> Result<Erased, Failure> {
+    pub(super) async fn erase(&self, id: &KeyId) -> Result<(Erased, Witness), Failure> {
         let shard = shard_of(id);
         loop {
             let (now, found) = self.find(id).await?;
             let found = found.filter(|(_, found)| !is_forgotten(&found.record, now));
             let Some((bytes, found)) = found else {
                 // Also what the indexes may still have of it.
-                self.purge_slice(&[*id]).await?;
-                return Ok(Erased::Absent);
+                let slice = self.purge_slice(&[*id]).await?;
+                return Ok((Erased::Absent, slice.witness));
             };
             found.check_outcome()?;
             let mut record = found.record;
@@ -41,7 +42,7 @@ impl Reach {
             let mut reply = self.ask(shard, &call).await?;
             if reply.code == 1 {
                 self.saw(shard, reply.number()?);
-                return Ok(erased);
+                return Ok((erased, reply.witness));
             }
         }
     }

@@ -29,6 +29,12 @@ pub(super) enum Failure {
     /// The store is not what it was.
     #[error("the store lost its data or failed over: {0}")]
     Lost(Loss),
+    /// The server may throw records away.
+    #[error(
+        "the maxmemory-policy of the Redis server was changed, and it may throw records away \
+         without a word: no key is granted until it is noeviction again"
+    )]
+    Evicts,
     /// A record is not what was written.
     #[error(transparent)]
     Record(#[from] Damage),
@@ -46,6 +52,12 @@ pub(super) enum Failure {
         /// So many were confirmed.
         got: u32,
     },
+    /// Written, but the server that has it was not the one that was asked about copies.
+    #[error(
+        "the server that acknowledged the write was replaced before its copies were confirmed: \
+         nobody knows whether the write stands"
+    )]
+    Elsewhere,
 }
 
 /// How a store was found not to be what it was.
@@ -76,6 +88,13 @@ pub(super) enum Loss {
          is granted until somebody has seen to what was running and calls `adopt`"
     )]
     Promoted,
+    /// A server was restarted that does not keep everything.
+    #[error(
+        "a server was restarted that does not sync every write to its disk, and what it \
+         acknowledged last may be missing. No key is granted until somebody has seen to what was \
+         running and calls `adopt`; with `appendfsync always` a restart loses nothing"
+    )]
+    Restarted,
 }
 
 impl Loss {
@@ -98,10 +117,12 @@ impl Failure {
             Self::Unreachable(_)
             | Self::Broken(_)
             | Self::Replica
+            | Self::Evicts
             | Self::Lost(_)
             | Self::Record(_)
             | Self::Odd(_)
-            | Self::Unconfirmed { .. } => None,
+            | Self::Unconfirmed { .. }
+            | Self::Elsewhere => None,
         }
     }
 }
@@ -126,9 +147,13 @@ impl From<Failure> for StoreError {
             Failure::Broken(error) => Self::new(ErrorKind::Ambiguous, text).with_source(error),
             Failure::Refused(error) => refused(error),
             Failure::Replica => Self::new(ErrorKind::Unavailable, text),
-            Failure::Lost(_) | Failure::Odd(_) => Self::new(ErrorKind::Unsuitable, text),
+            Failure::Lost(_) | Failure::Evicts | Failure::Odd(_) => {
+                Self::new(ErrorKind::Unsuitable, text)
+            }
             Failure::Record(damage) => damage.into(),
-            Failure::Unconfirmed { .. } => Self::new(ErrorKind::Ambiguous, text),
+            Failure::Unconfirmed { .. } | Failure::Elsewhere => {
+                Self::new(ErrorKind::Ambiguous, text)
+            }
         }
     }
 }

@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use oncekey_core::health::{Finding, Skew, StoreHealth, Tier, Verdict};
 use oncekey_core::{Clock as _, ErrorKind, StoreError, Timestamp};
-use redis::Value;
 
 use super::error::Failure;
 use super::info::{self, Info};
@@ -118,15 +117,11 @@ async fn look_at(server: &Arc<Server>) -> Result<Look, Failure> {
     let link = server.any();
     let info = link.info().await?;
     let before = SystemClock.now();
-    let time = info::time(&link.send(&redis::cmd("TIME")).await?);
+    let time = info::time(&link.send(&redis::cmd("TIME")).await?.0);
     let skew = time.map(|time| skew(time, before, SystemClock.now()));
     // Services that run Redis for others often forbid CONFIG. Then nobody knows.
-    let fsync = link.send(redis::cmd("CONFIG").arg("GET").arg("appendfsync")).await;
-    let fsync = fsync.ok().and_then(|value| {
-        let Value::Array(parts) = value else { return None };
-        let [_, Value::BulkString(value)] = parts.as_slice() else { return None };
-        String::from_utf8(value.clone()).ok()
-    });
+    let fsync = link.send(&info::ask_fsync()).await;
+    let fsync = fsync.ok().and_then(|(value, _)| info::fsync(&value));
     Ok(Look { name: server.name.clone(), info, fsync, skew })
 }
 
@@ -143,12 +138,7 @@ fn size(skew: Skew) -> std::time::Duration {
 
 impl Look {
     fn tier(&self) -> Tier {
-        match (self.info.get("aof_enabled"), self.fsync.as_deref()) {
-            (Some("1"), Some("always")) => Tier::Durable,
-            (Some("1"), _) => Tier::Process,
-            // Snapshots are minutes apart: a crash forgets what came since.
-            _ => Tier::Volatile,
-        }
+        self.info.tier(self.fsync.as_deref())
     }
 
     fn version(&self) -> Finding {
@@ -228,6 +218,8 @@ impl Look {
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
+
+    use redis::Value;
 
     use super::*;
 

@@ -3,7 +3,8 @@
 use std::collections::HashMap;
 
 use oncekey_core::Timestamp;
-use redis::Value;
+use oncekey_core::health::Tier;
+use redis::{Cmd, Value};
 
 /// The answer to `INFO`: one `name:value` per line.
 #[derive(Clone, Debug)]
@@ -15,6 +16,15 @@ const OLDEST: (u32, u32) = (7, 0);
 
 /// The version that brought `WAITAOF`.
 const WAITS_FOR_DISKS: (u32, u32) = (7, 2);
+
+/// Whether a server throws records away when its memory is full.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Eviction {
+    /// It does not: it refuses writes.
+    Never,
+    /// It does, or does not say.
+    Possible,
+}
 
 impl Info {
     pub(super) fn of(value: &Value) -> Self {
@@ -55,11 +65,43 @@ impl Info {
         self.version() >= WAITS_FOR_DISKS
     }
 
+    /// Whether records may be thrown away.
+    pub(super) fn eviction(&self) -> Eviction {
+        match self.get("maxmemory_policy") {
+            Some("noeviction") => Eviction::Never,
+            Some(_) | None => Eviction::Possible,
+        }
+    }
+
+    /// What an acknowledged write survives, given what `appendfsync` is if that is known.
+    pub(super) fn tier(&self, fsync: Option<&str>) -> Tier {
+        match (self.get("aof_enabled"), fsync) {
+            (Some("1"), Some("always")) => Tier::Durable,
+            (Some("1"), _) => Tier::Process,
+            // Snapshots are minutes apart: a crash forgets what came since.
+            _ => Tier::Volatile,
+        }
+    }
+
     fn version(&self) -> (u32, u32) {
         let version = self.get("redis_version").unwrap_or_default();
         let mut numbers = version.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
         (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0))
     }
+}
+
+/// Asks when the append-only file is synced.
+pub(super) fn ask_fsync() -> Cmd {
+    let mut command = redis::cmd("CONFIG");
+    command.arg("GET").arg("appendfsync");
+    command
+}
+
+/// The answer to that.
+pub(super) fn fsync(value: &Value) -> Option<String> {
+    let Value::Array(parts) = value else { return None };
+    let [_, Value::BulkString(value)] = parts.as_slice() else { return None };
+    String::from_utf8(value.clone()).ok()
 }
 
 /// The answer to `TIME`.

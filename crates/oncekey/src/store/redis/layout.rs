@@ -384,5 +384,6 @@ mod tests {
         assert!(prelude.contains(&marks), "{marks}");
         assert!(prelude.contains(&format!("EXPIRED = '\\{}'", NotKept::Expired.code())));
         assert!(prelude.contains(&format!("LAST = {LAST}")));
+        assert!(prelude.contains(&format!("FORMAT = '\\{RECORD_FORMAT}'")));
     }
 }

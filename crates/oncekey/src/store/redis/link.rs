@@ -13,8 +13,8 @@ use redis::{AsyncConnectionConfig, Client, Cmd, Pipeline, RedisError, Value};
 use tokio::sync::Mutex;
 
 use super::error::Failure;
-use super::info::Info;
-use super::life::{Guard, Life};
+use super::info::{self, Eviction, Info};
+use super::life::{Guard, Life, Restart, Witness};
 
 /// How long things may take.
 #[derive(Clone, Copy, Debug)]
@@ -29,6 +29,7 @@ pub(super) struct Link {
     client: Client,
     patience: Patience,
     guard: Arc<Guard>,
+    node: Option<Arc<str>>,
     open: RwLock<Option<Open>>,
     /// Held by whoever makes the connection; what is in it is how the last attempt failed.
     dialing: Mutex<Option<Failure>>,
@@ -39,6 +40,9 @@ pub(super) struct Link {
 struct Open {
     number: u64,
     connection: MultiplexedConnection,
+    life: Arc<Life>,
+    /// As it was when somebody looked last.
+    eviction: Eviction,
 }
 
 impl std::fmt::Debug for Open {
@@ -48,11 +52,17 @@ impl std::fmt::Debug for Open {
 }
 
 impl Link {
-    pub(super) fn new(client: Client, patience: Patience, guard: Arc<Guard>) -> Self {
+    pub(super) fn new(
+        client: Client,
+        patience: Patience,
+        guard: Arc<Guard>,
+        node: Option<Arc<str>>,
+    ) -> Self {
         Self {
             client,
             patience,
             guard,
+            node,
             open: RwLock::new(None),
             dialing: Mutex::new(None),
             attempts: AtomicU64::new(0),
@@ -65,34 +75,70 @@ impl Link {
     }
 
     /// Sends a command and waits for its answer. Not connected means that nothing was sent.
-    pub(super) async fn send(&self, command: &Cmd) -> Result<Value, Failure> {
-        let Open { number, mut connection } = self.connection().await?;
+    pub(super) async fn send(&self, command: &Cmd) -> Result<(Value, Witness), Failure> {
+        let Open { number, mut connection, life, .. } = self.connection().await?;
+        let witness = self.guard.witness(life);
         let answer = command.query_async(&mut connection).await;
-        answer.map_err(|error| self.failed(number, error))
+        Ok((answer.map_err(|error| self.failed(number, error))?, witness))
     }
 
     /// Sends a command that may grant a key, unless something was lost. Asked once the connection
     /// stands: a server that was promoted is noticed when the connection to it is made, and the very
     /// call for which it was made must not slip through.
-    pub(super) async fn send_grant(&self, command: &Cmd) -> Result<Value, Failure> {
-        let Open { number, mut connection } = self.connection().await?;
+    pub(super) async fn send_grant(&self, command: &Cmd) -> Result<(Value, Witness), Failure> {
+        let Open { number, mut connection, life, eviction } = self.connection().await?;
+        if eviction == Eviction::Possible {
+            self.look_again(number).await?;
+        }
+        // Before the loss is looked at: one that comes in between makes the grant doubtful.
+        let witness = self.guard.witness(life);
         if let Some(loss) = self.guard.loss() {
             return Err(Failure::Lost(loss));
         }
         let answer = command.query_async(&mut connection).await;
-        answer.map_err(|error| self.failed(number, error))
+        Ok((answer.map_err(|error| self.failed(number, error))?, witness))
     }
 
     /// Sends several commands with nobody else's in between.
-    pub(super) async fn send_all(&self, commands: &Pipeline) -> Result<Vec<Value>, Failure> {
-        let Open { number, mut connection } = self.connection().await?;
+    pub(super) async fn send_all(
+        &self,
+        commands: &Pipeline,
+    ) -> Result<(Vec<Value>, Witness), Failure> {
+        let Open { number, mut connection, life, .. } = self.connection().await?;
+        let witness = self.guard.witness(life);
         let answers = commands.query_async(&mut connection).await;
-        answers.map_err(|error| self.failed(number, error))
+        Ok((answers.map_err(|error| self.failed(number, error))?, witness))
+    }
+
+    /// Sends several commands with nobody else's in between, and asks behind them who has answered:
+    /// a server that became a replica and a primary again keeps its connections.
+    pub(super) async fn send_all_and_ask_who(
+        &self,
+        mut commands: Pipeline,
+    ) -> Result<(Vec<Value>, Witness), Failure> {
+        commands.cmd("INFO").arg("server").arg("replication");
+        let (mut answers, asked) = self.send_all(&commands).await?;
+        let info = Info::of(&answers.pop().ok_or(Failure::Odd("INFO"))?);
+        let life = self.guard.meet(asked.life().later(&info)?);
+        Ok((answers, self.guard.witness(life)))
+    }
+
+    /// The server could throw records away when this connection was made. Grants go on when it cannot
+    /// any more.
+    async fn look_again(&self, number: u64) -> Result<(), Failure> {
+        if self.info().await?.eviction() == Eviction::Possible {
+            return Err(Failure::Evicts);
+        }
+        let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(open) = open.as_mut().filter(|open| open.number == number) {
+            open.eviction = Eviction::Never;
+        }
+        Ok(())
     }
 
     /// What the server says about itself, on this connection.
     pub(super) async fn info(&self) -> Result<Info, Failure> {
-        Ok(Info::of(&self.send(&redis::cmd("INFO")).await?))
+        Ok(Info::of(&self.send(&redis::cmd("INFO")).await?.0))
     }
 
     async fn connection(&self) -> Result<Open, Failure> {
@@ -115,8 +161,8 @@ impl Link {
         let dialed = self.dial().await;
         let number = self.attempts.fetch_add(1, Ordering::AcqRel) + 1;
         match dialed {
-            Ok(connection) => {
-                let open = Open { number, connection };
+            Ok((connection, life, eviction)) => {
+                let open = Open { number, connection, life, eviction };
                 *self.open.write().unwrap_or_else(PoisonError::into_inner) = Some(open.clone());
                 *failure = None;
                 Ok(open)
@@ -132,7 +178,7 @@ impl Link {
         self.open.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    async fn dial(&self) -> Result<MultiplexedConnection, Failure> {
+    async fn dial(&self) -> Result<(MultiplexedConnection, Arc<Life>, Eviction), Failure> {
         let Patience { connect, answer } = self.patience;
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(connect))
@@ -141,14 +187,22 @@ impl Link {
             let mut connection =
                 self.client.get_multiplexed_async_connection_with_config(&config).await?;
             let info: Value = redis::cmd("INFO").query_async(&mut connection).await?;
-            Ok::<_, RedisError>((connection, Info::of(&info)))
+            let asked = info::ask_fsync().query_async(&mut connection).await;
+            // Services that run Redis for others often forbid CONFIG. Then nobody knows.
+            let fsync = match asked {
+                Ok(value) => info::fsync(&value),
+                Err(error) if error.code().is_some() => None,
+                Err(error) => return Err(error),
+            };
+            Ok::<_, RedisError>((connection, Info::of(&info), fsync))
         };
         let dialed = tokio::time::timeout(connect + answer, dialing).await;
         let late = || RedisError::from(std::io::Error::from(std::io::ErrorKind::TimedOut));
-        let (connection, info) =
+        let (connection, info, fsync) =
             dialed.map_err(|_| late()).and_then(|dialed| dialed).map_err(Failure::Unreachable)?;
-        self.guard.meet(Life::of(&info)?);
-        Ok(connection)
+        let restart = Restart::of(info.tier(fsync.as_deref()));
+        let life = Life::of(&info, self.node.clone(), restart)?;
+        Ok((connection, self.guard.meet(life), info.eviction()))
     }
 
     /// Tells apart what the server said from what came of the connection.

@@ -60,6 +60,7 @@ pub use self::options::{Missing, RedisOptions};
 
 use self::confirm::Confirmer;
 use self::error::Failure;
+use self::life::Witness;
 use self::place::shard_of;
 use self::reach::Reach;
 use self::verbs::Completed;
@@ -83,17 +84,18 @@ impl RedisStore {
         RedisOptions::new(url).open().await
     }
 
-    /// A write took effect on the primary: waits until it has where the options say.
-    async fn confirm(&self, id: &KeyId) -> Result<(), StoreError> {
+    /// A write took effect on the primary that is its witness: waits until it has where the options
+    /// say.
+    async fn confirm(&self, id: &KeyId, by: &Witness) -> Result<(), StoreError> {
         if let Some(confirmer) = &self.confirmer {
-            confirmer.confirm(&self.reach, shard_of(id)).await?;
+            confirmer.confirm(&self.reach, shard_of(id), by).await?;
         }
         Ok(())
     }
 
-    async fn confirmed(&self, id: &KeyId, write: Write) -> Result<Write, StoreError> {
+    async fn confirmed(&self, id: &KeyId, write: Write, by: &Witness) -> Result<Write, StoreError> {
         if write == Write::Applied {
-            self.confirm(id).await?;
+            self.confirm(id, by).await?;
         }
         Ok(write)
     }
@@ -103,9 +105,9 @@ impl RedisStore {
 impl Store for RedisStore {
     async fn claim(&self, claim: &Claim) -> Result<Claimed, StoreError> {
         claim.check()?;
-        let claimed = self.reach.claim(claim).await?;
+        let (claimed, by) = self.reach.claim(claim).await?;
         if let Claimed::Won { .. } = claimed {
-            self.confirm(&claim.id).await?;
+            self.confirm(&claim.id, &by).await?;
         }
         Ok(claimed)
     }
@@ -115,8 +117,8 @@ impl Store for RedisStore {
     }
 
     async fn send(&self, lease: &Lease) -> Result<Write, StoreError> {
-        let write = self.reach.send(lease).await?;
-        self.confirmed(&lease.id, write).await
+        let (write, by) = self.reach.send(lease).await?;
+        self.confirmed(&lease.id, write, &by).await
     }
 
     async fn complete(&self, lease: &Lease, completion: &Completion) -> Result<Write, StoreError> {
@@ -126,7 +128,7 @@ impl Store for RedisStore {
                 return Ok(Write::Fenced);
             };
             match self.reach.complete(lease, completion, pieces).await? {
-                Completed::Wrote(write) => return self.confirmed(&lease.id, write).await,
+                Completed::Wrote(write, by) => return self.confirmed(&lease.id, write, &by).await,
                 // Once more for every erasure that comes in between.
                 Completed::PiecesGone => {}
             }
@@ -135,12 +137,12 @@ impl Store for RedisStore {
 
     /// Not confirmed by replicas: a release that is lost leaves the key taken, which is safe.
     async fn release(&self, lease: &Lease) -> Result<Write, StoreError> {
-        Ok(self.reach.release(lease).await?)
+        Ok(self.reach.release(lease).await?.0)
     }
 
     async fn unknown(&self, lease: &Lease) -> Result<Write, StoreError> {
-        let write = self.reach.unknown(lease).await?;
-        self.confirmed(&lease.id, write).await
+        let (write, by) = self.reach.unknown(lease).await?;
+        self.confirmed(&lease.id, write, &by).await
     }
 
     async fn get(&self, id: &KeyId) -> Result<Option<Record>, StoreError> {
@@ -173,7 +175,10 @@ impl Browse for RedisStore {
 #[async_trait]
 impl Erase for RedisStore {
     async fn erase(&self, id: &KeyId) -> Result<Erased, StoreError> {
-        Ok(self.reach.erase(id).await?)
+        let (erased, by) = self.reach.erase(id).await?;
+        // Also if there was nothing left to erase: a call before may have been ambiguous.
+        self.confirm(id, &by).await?;
+        Ok(erased)
     }
 }
 
@@ -196,7 +201,10 @@ impl Inspect for RedisStore {
 impl Restore for RedisStore {
     async fn restore(&self, record: &Record) -> Result<Restored, StoreError> {
         core_restore::check(record)?;
-        Ok(self.reach.restore(record).await?)
+        let (restored, by) = self.reach.restore(record).await?;
+        // Also if it was there already: a call before may have been ambiguous.
+        self.confirm(&record.id, &by).await?;
+        Ok(restored)
     }
 
     async fn lineage(&self) -> Result<Lineage, StoreError> {

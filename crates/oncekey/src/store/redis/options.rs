@@ -119,8 +119,8 @@ impl RedisOptions {
         self
     }
 
-    /// Waits after every grant, send mark and end until so many replicas have it in memory (`WAIT`).
-    /// If they have not `within` this time, the call is ambiguous, and the write stands.
+    /// Waits after every grant, send mark, end, erasure and restored record until so many replicas have
+    /// it in memory (`WAIT`). If they have not `within` this time, the call is ambiguous, and the write stands.
     ///
     /// It makes it likely that a failover loses nothing, and no more than that: nothing keeps a
     /// replica that is behind from being promoted.
@@ -129,8 +129,8 @@ impl RedisOptions {
         self
     }
 
-    /// Waits after every grant, send mark and end until the primary and so many replicas have it in
-    /// their append-only files (`WAITAOF`). For Redis 7.2 and newer with `appendfsync everysec`.
+    /// Waits after every grant, send mark, end, erasure and restored record until the primary and so many
+    /// replicas have it in their append-only files (`WAITAOF`). For Redis 7.2 and newer with `appendfsync everysec`.
     pub fn wait_for_disks(mut self, replicas: u32, within: Duration) -> Self {
         self.confirm = Some((Rule::Disks(replicas), within));
         self

@@ -9,12 +9,23 @@ use oncekey_core::store::Purged;
 use redis::Value;
 
 use super::error::Failure;
+use super::life::Witness;
 use super::place::{shard_of, shards};
 use super::reach::Reach;
 use super::script::{Call, DUE, PURGE};
 
 /// The most records that one script purges: below a millisecond of the server's time.
 const SLICE: usize = 100;
+
+/// What came of a slice.
+#[derive(Debug)]
+pub(super) struct Slice {
+    purged: Purged,
+    /// How many key ids were put off, or taken from the index of what is due.
+    moved: usize,
+    /// Who did it.
+    pub(super) witness: Witness,
+}
 
 impl Reach {
     pub(super) async fn purge(&self, limit: usize) -> Result<Purged, Failure> {
@@ -26,9 +37,16 @@ impl Reach {
             }
             let slices = due.chunk_by(|a, b| shard_of(a) == shard_of(b));
             let slices = slices.flat_map(|ids| ids.chunks(SLICE));
-            for part in try_join_all(slices.map(|ids| self.purge_slice(ids))).await? {
-                purged.forgotten += part.forgotten;
-                purged.stripped += part.stripped;
+            let mut moved = 0;
+            for slice in try_join_all(slices.map(|ids| self.purge_slice(ids))).await? {
+                purged.forgotten += slice.purged.forgotten;
+                purged.stripped += slice.purged.stripped;
+                moved += slice.moved;
+            }
+            // Then the next round would find the same: another process has been quicker, or what is
+            // due cannot be put off.
+            if moved == 0 {
+                break;
             }
         }
         Ok(purged)
@@ -40,7 +58,7 @@ impl Reach {
         let limit = limit.min(SLICE * 16);
         let due = |shard| async move {
             let call = Call::new(&DUE, [self.names.due(shard)]).arg(limit);
-            let value = self.servers.read_by(self.names.slot(shard), &call).await?;
+            let (value, _) = self.servers.read_by(self.names.slot(shard), &call).await?;
             let Value::Array(ids) = value else { return Err(Failure::Odd("an index")) };
             Ok(ids)
         };
@@ -52,9 +70,8 @@ impl Reach {
     }
 
     /// Purges key ids of one shard.
-    pub(super) async fn purge_slice(&self, ids: &[KeyId]) -> Result<Purged, Failure> {
-        let Some(first) = ids.first() else { return Ok(Purged::default()) };
-        let shard = shard_of(first);
+    pub(super) async fn purge_slice(&self, ids: &[KeyId]) -> Result<Slice, Failure> {
+        let shard = ids.first().map_or(0, shard_of);
         let names = &self.names;
         let indexes = [names.mark(shard), names.done(shard), names.due(shard)];
         let mut keys: Vec<Vec<u8>> = indexes.map(|name| name.as_bytes().to_vec()).into();
@@ -65,7 +82,9 @@ impl Reach {
         }
         let mut reply = self.ask(shard, &call).await?;
         let mut count = || usize::try_from(reply.number()?).map_err(|_| Failure::Odd("a purge"));
-        Ok(Purged { forgotten: count()?, stripped: count()? })
+        let purged = Purged { forgotten: count()?, stripped: count()? };
+        let moved = count()?;
+        Ok(Slice { purged, moved, witness: reply.witness })
     }
 }
 

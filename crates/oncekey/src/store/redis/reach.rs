@@ -9,10 +9,11 @@ use redis::Value;
 
 use super::error::{Failure, Loss};
 use super::layout;
-use super::life::Guard;
+use super::life::{Guard, Witness};
 use super::place::{Names, SHARDS};
 use super::script::{Call, Script};
 use super::servers::Servers;
+use crate::store::parts::check_format;
 
 /// A store within reach.
 #[derive(Debug)]
@@ -32,6 +33,8 @@ pub(super) struct Reach {
 #[derive(Debug)]
 pub(super) struct Reply {
     pub(super) code: i64,
+    /// Who gave it.
+    pub(super) witness: Witness,
     rest: std::vec::IntoIter<Value>,
 }
 
@@ -92,8 +95,8 @@ impl Reach {
     }
 
     /// Reads an answer. If one shard has lost something, nobody knows what the others have lost.
-    fn read(&self, call: &Call, value: Value) -> Result<Reply, Failure> {
-        let reply = Reply::of(value);
+    fn read(&self, call: &Call, answer: (Value, Witness)) -> Result<Reply, Failure> {
+        let reply = Reply::of(answer);
         if let Err(Failure::Lost(loss)) = &reply {
             self.lost(call, *loss);
         }
@@ -110,15 +113,20 @@ impl Reach {
 }
 
 impl Reply {
-    /// A shard that cannot be trusted is a failure.
-    fn of(value: Value) -> Result<Self, Failure> {
+    /// A shard that cannot be trusted is a failure, and so is a record of another format.
+    fn of((value, witness): (Value, Witness)) -> Result<Self, Failure> {
         let Value::Array(values) = value else { return Err(ODD) };
         let mut rest = values.into_iter();
         let Some(Value::Int(code)) = rest.next() else { return Err(ODD) };
-        match Loss::of_code(code) {
-            Some(loss) => Err(Failure::Lost(loss)),
-            None => Ok(Self { code, rest }),
+        if let Some(loss) = Loss::of_code(code) {
+            return Err(Failure::Lost(loss));
         }
+        let mut reply = Self { code, witness, rest };
+        if code == STRANGE {
+            check_format(reply.number()?)?;
+            return Err(ODD);
+        }
+        Ok(reply)
     }
 
     /// The next value, which is a number.
@@ -140,3 +148,6 @@ impl Reply {
 }
 
 const ODD: Failure = Failure::Odd("a script");
+
+/// What a script says of a record whose format it does not know; see `prelude.lua`.
+const STRANGE: i64 = -4;

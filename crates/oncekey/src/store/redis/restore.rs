@@ -4,6 +4,7 @@ use oncekey_core::{Record, Restored, Sent, State, Timestamp};
 
 use super::error::Failure;
 use super::layout;
+use super::life::Witness;
 use super::place::shard_of;
 use super::reach::Reach;
 use super::script::{Call, RESTORE};
@@ -11,7 +12,7 @@ use super::script::{Call, RESTORE};
 impl Reach {
     /// Works on a store that has lost its data, too: that is when it is needed. Times after the year
     /// 2255 become the last moment that a script can read.
-    pub(super) async fn restore(&self, record: &Record) -> Result<Restored, Failure> {
+    pub(super) async fn restore(&self, record: &Record) -> Result<(Restored, Witness), Failure> {
         let shard = shard_of(&record.id);
         let keys = self.names.all(&record.id);
         let (bytes, answer) = layout::whole(record);
@@ -37,9 +38,9 @@ impl Reach {
             .arg(layout::digits(forget.micros()));
         let mut reply = self.ask(shard, &call).await?;
         if reply.code == 0 {
-            return Ok(Restored::Kept);
+            return Ok((Restored::Kept, reply.witness));
         }
         reply.number()?;
-        Ok(Restored::Written)
+        Ok((Restored::Written, reply.witness))
     }
 }

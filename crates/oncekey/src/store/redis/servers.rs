@@ -13,7 +13,7 @@ use redis::{Client, Cmd, ConnectionAddr, ConnectionInfo, Value};
 use tokio::sync::Mutex;
 
 use super::error::Failure;
-use super::life::Guard;
+use super::life::{Guard, Witness};
 use super::link::{Link, Patience};
 use super::script::Call;
 
@@ -23,6 +23,9 @@ const TRIES: u32 = 8;
 
 /// How long a slot that is being moved is given before it is asked again.
 const MOMENT: Duration = Duration::from_millis(40);
+
+/// The name of a server that is the only one.
+const ONLY: &str = "only";
 
 /// Where the servers are.
 #[derive(Clone, Debug)]
@@ -58,6 +61,8 @@ pub(super) struct Servers {
 #[derive(Debug)]
 pub(super) struct Server {
     pub(super) name: String,
+    /// Which one it is, wherever it is: a cluster gives its nodes names for life.
+    node: Option<Arc<str>>,
     links: Vec<Link>,
     /// For commands that make the server hold back everything behind them.
     pub(super) waiter: Link,
@@ -94,19 +99,23 @@ impl Servers {
         Ok(servers)
     }
 
-    /// Runs a script where its slot is.
-    pub(super) async fn run(&self, slot: u16, call: &Call) -> Result<Value, Failure> {
+    /// Runs a script where its slot is, and says who did.
+    pub(super) async fn run(&self, slot: u16, call: &Call) -> Result<(Value, Witness), Failure> {
         self.ask(slot, &call.command, Some(call)).await
     }
 
     /// Sends a command to where its slot is.
     pub(super) async fn send(&self, slot: u16, command: &Cmd) -> Result<Value, Failure> {
-        self.ask(slot, command, None).await
+        Ok(self.ask(slot, command, None).await?.0)
     }
 
     /// Runs a script that changes nothing. If the connection breaks, it is asked once more: one that
     /// was idle while its server restarted is found out only when it is used.
-    pub(super) async fn read_by(&self, slot: u16, call: &Call) -> Result<Value, Failure> {
+    pub(super) async fn read_by(
+        &self,
+        slot: u16,
+        call: &Call,
+    ) -> Result<(Value, Witness), Failure> {
         match self.run(slot, call).await {
             Err(Failure::Broken(_)) => self.run(slot, call).await,
             answered => answered,
@@ -147,7 +156,12 @@ impl Servers {
         self.map().servers.iter().map(|server| server.links[0].client().clone()).collect()
     }
 
-    async fn ask(&self, slot: u16, command: &Cmd, call: Option<&Call>) -> Result<Value, Failure> {
+    async fn ask(
+        &self,
+        slot: u16,
+        command: &Cmd,
+        call: Option<&Call>,
+    ) -> Result<(Value, Witness), Failure> {
         let mut tries = 0;
         loop {
             let server = self.server(slot).await?;
@@ -157,7 +171,7 @@ impl Servers {
                 Some(_) | None => link.send(command).await,
             };
             let failure = match answered {
-                Ok(value) => return Ok(value),
+                Ok(answer) => return Ok(answer),
                 Err(failure) => failure,
             };
             tries += 1;
@@ -167,7 +181,7 @@ impl Servers {
                 (Some("NOSCRIPT"), Some(call)) => drop(link.send(&call.load()).await?),
                 (Some("ASK"), _) if is_cluster => {
                     match self.follow(&failure, command, call).await {
-                        Ok(value) => return Ok(value),
+                        Ok(answer) => return Ok(answer),
                         Err(again) if again.code().is_some() => tokio::time::sleep(MOMENT).await,
                         Err(failure) => return Err(failure),
                     }
@@ -190,7 +204,7 @@ impl Servers {
         failure: &Failure,
         command: &Cmd,
         call: Option<&Call>,
-    ) -> Result<Value, Failure> {
+    ) -> Result<(Value, Witness), Failure> {
         let Failure::Refused(error) = failure else { return Err(failure.clone()) };
         let target = error.redirect_node().and_then(|(address, _)| parse_address(address));
         let (host, port) = target.ok_or(Failure::Odd("ASK"))?;
@@ -203,8 +217,8 @@ impl Servers {
         }
         let mut both = redis::pipe();
         both.cmd("ASKING").ignore().add_command(command.clone());
-        let mut answers = server.links[0].send_all(&both).await?;
-        answers.pop().ok_or(Failure::Odd("ASKING"))
+        let (mut answers, witness) = server.links[0].send_all(&both).await?;
+        Ok((answers.pop().ok_or(Failure::Odd("ASKING"))?, witness))
     }
 
     /// Learns where the slots are. Those who come meanwhile wait for it instead of asking, too.
@@ -216,7 +230,8 @@ impl Servers {
         }
         let map = match &self.access.layout {
             Layout::Single => {
-                let server = Arc::new(self.new_server(self.access.info.clone())?);
+                let server =
+                    Arc::new(self.new_server(self.access.info.clone(), Some(ONLY.into()))?);
                 let slots = vec![(0, u16::MAX, Arc::clone(&server))];
                 Map { servers: vec![server], slots }
             }
@@ -235,7 +250,7 @@ impl Servers {
         }
         for server in candidates {
             match server.links[0].send(redis::cmd("CLUSTER").arg("SLOTS")).await {
-                Ok(slots) => return self.read_slots(&slots, &server.name),
+                Ok((slots, _)) => return self.read_slots(&slots, &server.name),
                 // A replica knows where its primary is, but is asked by nobody here.
                 Err(reason) => failure = reason,
             }
@@ -248,12 +263,12 @@ impl Servers {
         let mut servers: HashMap<String, Arc<Server>> = HashMap::new();
         let mut slots = Vec::with_capacity(ranges.len());
         for range in ranges {
-            let (first, last, host, port) =
+            let Range { first, last, host, port, node } =
                 read_range(range, asked).ok_or(Failure::Odd("CLUSTER SLOTS"))?;
             let name = format!("{host}:{port}");
             let server = match servers.get(&name) {
                 Some(server) => Arc::clone(server),
-                None => self.known_or_new(&host, port)?,
+                None => self.node(&host, port, Some(node.into()))?,
             };
             servers.insert(name, Arc::clone(&server));
             slots.push((first, last, server));
@@ -265,7 +280,17 @@ impl Servers {
 
     fn known_or_new(&self, host: &str, port: u16) -> Result<Arc<Server>, Failure> {
         let name = format!("{host}:{port}");
-        if let Some(server) = self.all().into_iter().find(|server| server.name == name) {
+        match self.all().into_iter().find(|server| server.name == name) {
+            Some(server) => Ok(server),
+            None => self.node(host, port, None),
+        }
+    }
+
+    /// A node of the cluster. Another one at the same address is another one.
+    fn node(&self, host: &str, port: u16, node: Option<Arc<str>>) -> Result<Arc<Server>, Failure> {
+        let name = format!("{host}:{port}");
+        let is_it = |server: &Arc<Server>| server.name == name && server.node == node;
+        if let Some(server) = self.all().into_iter().find(is_it) {
             return Ok(server);
         }
         let (host, given) = (host.to_owned(), self.access.info.addr().clone());
@@ -274,17 +299,19 @@ impl Servers {
         } else {
             ConnectionAddr::Tcp(host, port)
         };
-        Ok(Arc::new(self.new_server(self.access.info.clone().set_addr(address))?))
+        Ok(Arc::new(self.new_server(self.access.info.clone().set_addr(address), node)?))
     }
 
-    fn new_server(&self, info: ConnectionInfo) -> Result<Server, Failure> {
+    fn new_server(&self, info: ConnectionInfo, node: Option<Arc<str>>) -> Result<Server, Failure> {
         let name = info.addr().to_string();
         let client = Client::open(info).map_err(Failure::Unreachable)?;
         let patience = self.access.patience;
-        let link = |patience| Link::new(client.clone(), patience, Arc::clone(&self.guard));
+        let link =
+            |patience| Link::new(client.clone(), patience, Arc::clone(&self.guard), node.clone());
         let links = (0..self.access.links.max(1)).map(|_| link(patience)).collect();
         let slow = Patience { answer: patience.answer + self.access.within, ..patience };
-        Ok(Server { name, links, waiter: link(slow) })
+        let waiter = link(slow);
+        Ok(Server { name, node, links, waiter })
     }
 
     fn map(&self) -> Arc<Map> {
@@ -304,12 +331,23 @@ impl Server {
     }
 }
 
-fn read_range(range: &Value, asked: &str) -> Option<(u16, u16, String, u16)> {
+/// A range of slots, and who has it.
+struct Range {
+    first: u16,
+    last: u16,
+    host: String,
+    port: u16,
+    node: String,
+}
+
+fn read_range(range: &Value, asked: &str) -> Option<Range> {
     let Value::Array(parts) = range else { return None };
     let [Value::Int(first), Value::Int(last), Value::Array(primary), ..] = parts.as_slice() else {
         return None;
     };
-    let [host, Value::Int(port), ..] = primary.as_slice() else { return None };
+    let [host, Value::Int(port), Value::BulkString(node), ..] = primary.as_slice() else {
+        return None;
+    };
     let told = if let Value::BulkString(bytes) = host {
         String::from_utf8(bytes.clone()).ok()?
     } else if let Value::SimpleString(host) = host {
@@ -319,12 +357,13 @@ fn read_range(range: &Value, asked: &str) -> Option<(u16, u16, String, u16)> {
     };
     // A node that does not know its own address is where it was asked.
     let host = if told.is_empty() { parse_address(asked)?.0 } else { told };
-    Some((
-        u16::try_from(*first).ok()?,
-        u16::try_from(*last).ok()?,
+    Some(Range {
+        first: u16::try_from(*first).ok()?,
+        last: u16::try_from(*last).ok()?,
         host,
-        u16::try_from(*port).ok()?,
-    ))
+        port: u16::try_from(*port).ok()?,
+        node: String::from_utf8(node.clone()).ok()?,
+    })
 }
 
 /// Splits `host:port`; the host may be an IPv6 address, in brackets or not.

@@ -17,6 +17,7 @@ use redis::Value;
 
 use super::error::{Failure, Loss};
 use super::layout;
+use super::life::Witness;
 use super::place::{shard_of, shards};
 use super::reach::{Reach, Reply};
 use super::script::{CLAIM, COMPLETE, GET, PIECE, RELEASE, RENEW, SEND, UNKNOWN};
@@ -40,17 +41,17 @@ const LOOKS: u32 = 3;
 const PIECE_MISSING: Failure = Failure::Record(Damage::Damaged("a piece of its body is missing"));
 
 /// What came of a completion.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(super) enum Completed {
     /// It was applied or fenced.
-    Wrote(Write),
+    Wrote(Write, Witness),
     /// The record was erased meanwhile, and the pieces of its body with it. They must be written
     /// again.
     PiecesGone,
 }
 
 impl Reach {
-    pub(super) async fn claim(&self, claim: &Claim) -> Result<Claimed, Failure> {
+    pub(super) async fn claim(&self, claim: &Claim) -> Result<(Claimed, Witness), Failure> {
         // If the answer was stripped or erased between two looks, it is decided anew.
         for _ in 0..LOOKS {
             if let Some(claimed) = self.claim_once(claim).await? {
@@ -60,7 +61,7 @@ impl Reach {
         Err(PIECE_MISSING)
     }
 
-    async fn claim_once(&self, claim: &Claim) -> Result<Option<Claimed>, Failure> {
+    async fn claim_once(&self, claim: &Claim) -> Result<Option<(Claimed, Witness)>, Failure> {
         let shard = shard_of(&claim.id);
         let keys = self.names.all(&claim.id);
         let call = self
@@ -75,7 +76,8 @@ impl Reach {
         let mut reply = self.ask(shard, &call).await?;
         let now = Timestamp::from_micros(reply.number()?);
         if reply.code == 0 {
-            return self.refuse(claim, &mut reply, now).await;
+            let refused = self.refuse(claim, &mut reply, now).await?;
+            return Ok(refused.map(|refused| (refused, reply.witness)));
         }
         let fence = Fence::from_number(reply.number()?).ok_or(Damage::Damaged("fence"))?;
         self.saw(shard, fence.number());
@@ -89,7 +91,7 @@ impl Reach {
         };
         let earlier = if reply.number()? == 0 { Sent::No } else { Sent::Yes };
         let lease = Lease { id: claim.id, fence, owner: claim.owner, until };
-        Ok(Some(Claimed::Won { lease, grant, earlier }))
+        Ok(Some((Claimed::Won { lease, grant, earlier }, reply.witness)))
     }
 
     /// Says why not, and shows the record that stands in the way.
@@ -167,7 +169,7 @@ impl Reach {
         Ok(renewed)
     }
 
-    pub(super) async fn send(&self, lease: &Lease) -> Result<Write, Failure> {
+    pub(super) async fn send(&self, lease: &Lease) -> Result<(Write, Witness), Failure> {
         let shard = shard_of(&lease.id);
         let keys = self.names.record_and_mark(&lease.id);
         let call = self.call(&SEND, shard, &keys).arg(&layout::proof(lease)[..]);
@@ -197,7 +199,7 @@ impl Reach {
         if reply.code == 2 {
             return Ok(Completed::PiecesGone);
         }
-        self.write(shard, reply).map(Completed::Wrote)
+        self.write(shard, reply).map(|(write, by)| Completed::Wrote(write, by))
     }
 
     /// Writes a large body in pieces, and says in how many, or that the lease was lost.
@@ -221,7 +223,7 @@ impl Reach {
                 .arg(&outcome.as_bytes()[..])
                 .arg(part)
                 .arg(bytes);
-            match self.write(shard, self.ask(shard, &call).await?)? {
+            match self.write(shard, self.ask(shard, &call).await?)?.0 {
                 Write::Applied => part += 1,
                 Write::Fenced => return Ok(None),
             }
@@ -229,7 +231,7 @@ impl Reach {
         Ok(Some(part))
     }
 
-    pub(super) async fn release(&self, lease: &Lease) -> Result<Write, Failure> {
+    pub(super) async fn release(&self, lease: &Lease) -> Result<(Write, Witness), Failure> {
         let shard = shard_of(&lease.id);
         let keys = self.names.all(&lease.id);
         let call = self
@@ -240,7 +242,7 @@ impl Reach {
         self.write(shard, self.ask(shard, &call).await?)
     }
 
-    pub(super) async fn unknown(&self, lease: &Lease) -> Result<Write, Failure> {
+    pub(super) async fn unknown(&self, lease: &Lease) -> Result<(Write, Witness), Failure> {
         let shard = shard_of(&lease.id);
         let keys = self.names.record_and_mark(&lease.id);
         let call = self
@@ -319,13 +321,13 @@ impl Reach {
         Ok(Some(found.with_body(Bytes::from(body))?))
     }
 
-    /// What a script of a write says.
-    fn write(&self, shard: u8, mut reply: Reply) -> Result<Write, Failure> {
+    /// What a script of a write says, and who says it.
+    fn write(&self, shard: u8, mut reply: Reply) -> Result<(Write, Witness), Failure> {
         match reply.code {
-            0 => Ok(Write::Fenced),
+            0 => Ok((Write::Fenced, reply.witness)),
             1 => {
                 self.saw(shard, reply.number()?);
-                Ok(Write::Applied)
+                Ok((Write::Applied, reply.witness))
             }
             _ => Err(Failure::Odd("a write")),
         }

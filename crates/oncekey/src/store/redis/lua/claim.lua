@@ -7,6 +7,7 @@ local head = ARGV[3]
 local grant, earlier, created = 0, ARGV[5], now
 local may_have = false
 local found = redis.call('HGET', KEYS[1], 'r')
+if found and strange(found) then return strange(found) end
 if found then
   local state = sub(found, 101, 101)
   if state == DONE then

@@ -5,6 +5,7 @@ local LAST = 9007199254740991
 local RUNNING, DONE, UNKNOWN = '\15', '\51', '\85'
 local NO, YES = '\15', '\112'
 local EXPIRED = '\6'
+local FORMAT = '\1'
 
 local sub = string.sub
 
@@ -12,9 +13,21 @@ local function pad(number)
   return string.format('%016.0f', number)
 end
 
+-- Sixteen digits, or nothing.
+local function number(digits)
+  return #digits == 16 and string.match(digits, '^%d+$') and tonumber(digits)
+end
+
 local function clock()
   local time = redis.call('TIME')
   return time[1] * 1000000 + time[2]
+end
+
+-- What to answer if a record is of a format that these scripts do not know: nothing in it can be
+-- relied on, and nothing of it may be written over.
+local function strange(found)
+  local format = string.byte(found, 1)
+  if sub(found, 1, 1) ~= FORMAT then return {-4, format or 0} end
 end
 
 -- The high-water mark of a shard, or nothing and why the shard cannot be trusted: it is empty, it

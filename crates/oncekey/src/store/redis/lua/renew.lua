@@ -6,7 +6,8 @@ local until_ = math.min(clock() + ARGV[3], LAST)
 local reply = {1, until_}
 for i = 2, #KEYS do
   local found = redis.call('HGET', KEYS[i], 'r')
-  local held = found and sub(found, 52, 83) == ARGV[i + 2] and sub(found, 101, 101) == RUNNING
+  -- One record that cannot be read must not take the leases of the others along.
+  local held = found and not strange(found) and sub(found, 52, 83) == ARGV[i + 2] and sub(found, 101, 101) == RUNNING
   if held then
     redis.call('HSET', KEYS[i], 'r', sub(found, 1, 101) .. pad(until_) .. sub(found, 118))
   end

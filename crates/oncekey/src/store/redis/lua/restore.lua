@@ -3,6 +3,7 @@
 -- Works on a shard that is empty or of another life: that is when it is needed.
 local fence = tonumber(sub(ARGV[2], 68, 83))
 local found = redis.call('HGET', KEYS[1], 'r')
+if found and strange(found) then return strange(found) end
 if found then
   local state = sub(found, 101, 101)
   local running = sub(found, 100, 100) == NO and 0 or 1
