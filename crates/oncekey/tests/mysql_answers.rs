@@ -13,7 +13,7 @@ use mysql_async::{Conn, Opts, OptsBuilder};
 use oncekey::core::saved::{Headers, Saved};
 use oncekey::core::{
     Answer, Claim, Claimed, Class, Completion, ErrorKind, Fingerprint, KeyId, Lease, Origin, Owner,
-    Places, Refusal, Sent, State, Store, Write,
+    Places, Refusal, Renewal, Sent, State, Store, Write,
 };
 use oncekey::store::mysql::{MysqlOptions, MysqlStore};
 
@@ -244,5 +244,22 @@ async fn a_purge_goes_past_answers_without_a_record() {
     assert_eq!(scene.store.purge(10).await.unwrap().forgotten, 0);
     assert_eq!(scene.count("oncekey_records").await, 1, "the damaged one");
     assert_eq!(scene.count("oncekey_answers").await, 1, "and what may have been its answer");
+    scene.end().await;
+}
+
+/// A damaged record is lost, and its neighbours in the same call are renewed.
+#[tokio::test]
+#[ignore = "needs MariaDB: run cargo xtask test"]
+async fn one_damaged_record_costs_no_other_its_renewal() {
+    let scene = Scene::new().await;
+    let leases = [scene.win(1).await, scene.win(2).await, scene.win(3).await];
+    let damaged = hex(&leases[1].id);
+    scene.run(&format!("UPDATE oncekey_records SET state = 14 WHERE key_id = {damaged}")).await;
+    let renewals = scene.store.renew(&leases, Duration::from_secs(600)).await.unwrap();
+    assert_eq!(renewals[1], Renewal::Lost);
+    for place in [0, 2] {
+        let Renewal::Until(until) = renewals[place] else { panic!("{renewals:?}") };
+        assert!(until > leases[place].until, "it was extended");
+    }
     scene.end().await;
 }

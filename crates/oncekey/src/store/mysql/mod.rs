@@ -158,12 +158,21 @@ impl Store for MysqlStore {
         // Each once: a second renewal would tell another time than the first.
         let unique: HashSet<_> = leases.iter().map(proof).collect();
         let unique: Vec<_> = unique.into_iter().collect();
-        let mut renewals = HashMap::new();
+        let (mut renewals, mut failed) = (HashMap::new(), None);
         for some in unique.chunks(renew::MOST) {
             let renewed = pooled!(self, |session| renew::renew(session, &self.tables, some, span));
-            renewals.extend(some.iter().copied().zip(renewed.map_err(Trouble::of_write)?));
+            match renewed {
+                Ok(renewed) => renewals.extend(some.iter().copied().zip(renewed)),
+                Err(trouble) => failed = Some(trouble.of_write()),
+            }
         }
-        let answer = |lease| renewals.get(&proof(lease)).copied().unwrap_or(Renewal::Lost);
+        match failed {
+            // What was renewed counts, whatever became of the others.
+            Some(error) if renewals.is_empty() => return Err(error),
+            Some(error) => tracing::debug!(%error, "some leases could not be renewed"),
+            None => {}
+        }
+        let answer = |lease| renewals.get(&proof(lease)).copied().unwrap_or(Renewal::Failed);
         Ok(leases.iter().map(answer).collect())
     }
 

@@ -62,8 +62,15 @@ async fn look(
     let sets = session.run(&[text]).await?;
     let mut found = HashMap::new();
     for row in sets.first().map_or(&[][..], |set| &set.rows) {
-        let at = Timestamp::from_micros(row::number(row, 7)?);
-        found.insert(row::key_id(row)?, (row::standing(row)?, at));
+        // A damaged record is lost, and costs the others nothing: they were extended.
+        match (row::key_id(row), row::standing(row), row::number(row, 7)) {
+            (Ok(id), Ok(standing), Ok(at)) => {
+                found.insert(id, (standing, Timestamp::from_micros(at)));
+            }
+            (_, Err(damage), _) | (Err(damage), _, _) | (_, _, Err(damage)) => {
+                tracing::error!(%damage, "the lease of a damaged record is lost");
+            }
+        }
     }
     let renewal = |lease: &Lease| {
         let found = found.get(&lease.id);
