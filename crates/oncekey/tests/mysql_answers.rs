@@ -263,3 +263,32 @@ async fn one_damaged_record_costs_no_other_its_renewal() {
     }
     scene.end().await;
 }
+
+/// A batch was committed, and then the server refuses to say what became of a part of it. What is known
+/// is told, what is not is ambiguous, and nothing is run a second time.
+#[tokio::test]
+#[ignore = "needs MariaDB: run cargo xtask test"]
+async fn a_committed_batch_is_not_run_again() {
+    let scene = Scene::new().await;
+    let (name, user) = (&scene.name, format!("a{}", std::process::id()));
+    run(&format!("CREATE OR REPLACE USER {user}@'%'")).await;
+    for table in ["records", "answers", "pieces", "clock", "migrations"] {
+        let rights = "GRANT SELECT, INSERT, UPDATE, DELETE ON";
+        run(&format!("{rights} {name}.oncekey_{table} TO {user}@'%'")).await;
+    }
+    let options = Opts::from_url(&server()).expect("a mysql:// URL");
+    let (host, port) = (options.ip_or_hostname(), options.tcp_port());
+    let url = format!("mysql://{user}@{host}:{port}/{name}");
+    let store = MysqlOptions::new(url).writers(1).open().await.expect("it has all rights");
+    let (lease, other) = (scene.win(1).await, scene.win(2).await);
+    let stale = Lease { owner: lease.owner, ..other };
+    // The rights on a table count from the next statement on.
+    run(&format!("REVOKE SELECT ON {name}.oncekey_answers FROM {user}@'%'")).await;
+    let (released, sent) = tokio::join!(store.release(&lease), store.send(&stale));
+    assert_eq!(released.expect("it was committed"), Write::Applied);
+    let error = sent.expect_err("nobody can say");
+    assert_eq!(error.kind(), ErrorKind::Ambiguous, "{error}");
+    assert_eq!(scene.count("oncekey_records").await, 1, "the other one");
+    run(&format!("DROP USER {user}@'%'")).await;
+    scene.end().await;
+}

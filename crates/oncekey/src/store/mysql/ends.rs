@@ -18,7 +18,7 @@ use tokio::time::sleep;
 
 use super::answer::{self, Times};
 use super::error::{NULL, Trouble};
-use super::session::{Session, Set};
+use super::session::{COMMIT, Session, Set};
 use super::sql::{self, EVERYTHING, NOW, Tables, push_hex};
 use super::{remove, row};
 use crate::store::parts::CompletionParts;
@@ -90,7 +90,14 @@ pub(super) async fn run(
         match session.run(&script.statements).await {
             Ok(sets) => {
                 let doubtful = script.read(&sets, &mut answers);
-                judge_afresh(session, tables, writings, &doubtful, &mut answers).await?;
+                let judged = judge_afresh(session, tables, writings, &doubtful, &mut answers).await;
+                // All of it is committed. Whoever has an answer has a true one, and the others must
+                // not be run again as if nothing had happened.
+                if let Err(trouble) = judged {
+                    for place in doubtful {
+                        answers[place].get_or_insert_with(|| Err(trouble.after_commit()));
+                    }
+                }
                 break;
             }
             Err(trouble) if trouble.code() == Some(NULL) => {
@@ -146,7 +153,7 @@ impl Script {
             script.add(remove::raise(tables, fence));
         }
         if !is_one {
-            script.add("COMMIT".to_owned());
+            script.add(COMMIT.to_owned());
         }
         script
     }

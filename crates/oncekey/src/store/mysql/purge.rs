@@ -7,7 +7,7 @@ use oncekey_core::store::Purged;
 use oncekey_core::{Answer, Fence, KeyId, Lease, Owner, StateKind, Timestamp, Tombstone};
 
 use super::error::Trouble;
-use super::session::Session;
+use super::session::{COMMIT, Session};
 use super::sql::{self, NOW, Tables};
 use super::{remove, row};
 use crate::store::parts::Damage;
@@ -66,7 +66,7 @@ pub(super) async fn purge(
     if let Some(fence) = gone.iter().map(|due| due.lease.fence).max() {
         statements.push(remove::raise(tables, fence));
     }
-    statements.push("COMMIT".to_owned());
+    statements.push(COMMIT.to_owned());
     let sets = session.run(&statements).await?;
     // Another purge may have been quicker with some of them.
     let changed = |first: usize, count: usize| {

@@ -33,6 +33,9 @@ const SET_UP: &str = "\
         wait_timeout = 60; \
     SET @n = 0";
 
+/// What ends a transaction. An error in answer to it says little about what became of that.
+pub(super) const COMMIT: &str = "COMMIT";
+
 /// A connection that was idle for longer is asked whether it is still there, before anything is
 /// sent that changes something: what is sent into a dead connection may or may not have arrived.
 const IDLE: Duration = Duration::from_secs(2);
@@ -138,6 +141,12 @@ impl Session {
         let text = all.iter().map(AsRef::as_ref).collect::<Vec<_>>().join("; ");
         self.condition = Condition::Midway;
         let ended = timeout(self.patience, read(&mut self.connection, &text, all.len())).await;
+        let ended = ended.map(|read| {
+            read.map_err(|(place, error)| match all.get(place).map(AsRef::as_ref) {
+                Some(COMMIT) => Trouble::of_commit(error),
+                Some(_) | None => Trouble::from(error),
+            })
+        });
         self.settle(ended).await
     }
 
@@ -145,14 +154,14 @@ impl Session {
     pub(super) async fn apply(&mut self, text: &str) -> Result<(), Trouble> {
         self.condition = Condition::Midway;
         let ended = timeout(self.patience, self.connection.query_drop(text)).await;
-        self.settle(ended).await?;
+        self.settle(ended.map(|dropped| dropped.map_err(Trouble::from))).await?;
         self.condition = Condition::Clean;
         Ok(())
     }
 
     /// Ends a transaction. Whatever goes wrong here leaves open what became of it.
     pub(super) async fn commit(&mut self) -> Result<(), Trouble> {
-        self.run(&["COMMIT"]).await.map(drop)
+        self.run(&[COMMIT]).await.map(drop)
     }
 
     /// Takes a transaction back.
@@ -160,8 +169,13 @@ impl Session {
         self.run(&["ROLLBACK"]).await.map(drop)
     }
 
-    /// Makes sure that the connection is there, if it was idle for a while.
+    /// Makes sure that the connection is there, if it was idle for a while. One that was left midway,
+    /// by whoever had answers nevertheless, is never used again.
     pub(super) async fn wake(&mut self) -> Result<(), Trouble> {
+        if !self.is_clean() {
+            let left = "the last call on this connection did not end";
+            return Err(Trouble::NotSent(StoreError::new(ErrorKind::Unavailable, left)));
+        }
         if self.used.elapsed() < IDLE {
             return Ok(());
         }
@@ -177,12 +191,12 @@ impl Session {
 
     async fn settle<T>(
         &mut self,
-        ended: Result<mysql_async::Result<T>, Elapsed>,
+        ended: Result<Result<T, Trouble>, Elapsed>,
     ) -> Result<T, Trouble> {
         self.used = Stopwatch::start();
         let trouble = match ended {
             Ok(Ok(done)) => return Ok(done),
-            Ok(Err(error)) => Trouble::from(error),
+            Ok(Err(trouble)) => trouble,
             Err(_) => Trouble::Silent(self.patience),
         };
         if trouble.code().is_some() {
@@ -197,16 +211,23 @@ impl Session {
 }
 
 /// The statements are counted, because the driver does not tell a last one without rows from the end.
-async fn read(connection: &mut Conn, text: &str, count: usize) -> mysql_async::Result<Vec<Set>> {
+///
+/// An error comes with the place of the statement that it is about: the driver keeps that of a later
+/// statement until its turn comes to be read.
+async fn read(
+    connection: &mut Conn,
+    text: &str,
+    count: usize,
+) -> Result<Vec<Set>, (usize, mysql_async::Error)> {
     let mut sets = Vec::with_capacity(count);
-    let mut result = connection.query_iter(text).await?;
-    for _ in 0..count {
+    let mut result = connection.query_iter(text).await.map_err(|error| (0, error))?;
+    for place in 0..count {
         // Before the rows: reading the last of them goes on to the next statement.
         let matched = result.affected_rows();
-        let rows = result.collect().await?;
+        let rows = result.collect().await.map_err(|error| (place, error))?;
         sets.push(Set { matched, rows });
     }
-    result.drop_result().await?;
+    result.drop_result().await.map_err(|error| (count, error))?;
     Ok(sets)
 }
 
