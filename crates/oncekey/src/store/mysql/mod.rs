@@ -29,6 +29,7 @@ mod error;
 mod insert;
 mod inspect;
 mod large;
+mod life;
 mod op;
 mod options;
 mod purge;
@@ -41,6 +42,7 @@ mod session;
 mod sql;
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -62,6 +64,7 @@ pub use self::schema::{Migrate, migration_sql};
 use self::claims::{Came, Likely, PreparedClaim};
 use self::ends::{End, Writing};
 use self::error::{DUPLICATE, Trouble};
+use self::life::Guard;
 use self::op::{Op, Reply};
 use self::session::{Pool, Session};
 use self::sql::Tables;
@@ -80,6 +83,7 @@ pub struct MysqlStore {
     group: Group<Op>,
     pool: Pool,
     tables: Tables,
+    guard: Arc<Guard>,
     /// Keys that this process has met: they are likely to have a record.
     seen: Cache<KeyId, ()>,
 }
@@ -275,7 +279,15 @@ impl Restore for MysqlStore {
     }
 
     async fn lineage(&self) -> Result<Lineage, StoreError> {
-        pooled!(self, |session| restore::lineage(session, &self.tables)).map_err(Trouble::of_read)
+        let life = pooled!(self, |session| restore::life(session, &self.tables));
+        let life = life.map_err(Trouble::of_read)?;
+        self.guard.told(&life);
+        Ok(Lineage::new(life))
+    }
+
+    async fn adopt(&self) -> Result<(), StoreError> {
+        self.guard.adopt();
+        Ok(())
     }
 }
 

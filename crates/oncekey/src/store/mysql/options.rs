@@ -13,6 +13,7 @@ use quick_cache::sync::Cache;
 use super::claims::Wariness;
 use super::error::unsuitable;
 use super::inspect::{self, Galera};
+use super::life::Guard;
 use super::op::Batches;
 use super::schema::{self, Migrate, PREFIX};
 use super::session::{Pool, Server};
@@ -131,11 +132,12 @@ impl MysqlOptions {
 
     async fn open_once(self) -> Result<MysqlStore, StoreError> {
         let tables = Tables::new(&self.prefix)?;
-        let server = Server {
+        let mut server = Server {
             options: self.parse()?,
             galera: self.galera,
             connect: self.timeout,
             patience: self.timeout,
+            guard: None,
         };
         let mut session = server.connect().await?;
         match self.migrate {
@@ -149,11 +151,13 @@ impl MysqlOptions {
         for finding in health.findings.iter().filter(|f| f.verdict == Verdict::Degraded) {
             tracing::warn!(check = finding.check, "{}", finding.text);
         }
+        let guard = Arc::new(Guard::new(&tables));
+        server.guard = Some(Arc::clone(&guard));
         let wariness = Wariness::default();
         let batches = Batches { server: server.clone(), tables: tables.clone(), wariness };
         let group = Group::start(&Arc::new(batches), self.limits());
         let pool = Pool::new(server, self.readers);
-        Ok(MysqlStore { group, pool, tables, seen: Cache::new(SEEN) })
+        Ok(MysqlStore { group, pool, tables, guard, seen: Cache::new(SEEN) })
     }
 
     fn parse(&self) -> Result<Opts, StoreError> {

@@ -13,6 +13,7 @@ use tokio::time::timeout;
 
 use super::error::{Trouble, from_connect};
 use super::inspect::{self, Galera};
+use super::life::{self, Grants, Guard, Life};
 use crate::clock::Stopwatch;
 
 /// What every connection is told, whatever the server's defaults are.
@@ -47,11 +48,14 @@ pub(super) struct Server {
     pub(super) galera: Galera,
     pub(super) connect: Duration,
     pub(super) patience: Duration,
+    /// Asks every new connection which life it leads to; nobody does before the tables are there.
+    pub(super) guard: Option<Arc<Guard>>,
 }
 
 /// A connection of the store.
 pub(super) struct Session {
     connection: Conn,
+    life: Life,
     patience: Duration,
     used: Stopwatch,
     condition: Condition,
@@ -99,7 +103,21 @@ impl Server {
     /// Opens a connection, sets it up, and looks whether that was followed.
     pub(super) async fn connect(&self) -> Result<Session, StoreError> {
         let session = self.connect_unchecked().await?;
-        inspect::check_session(session, self.galera).await
+        let mut session = inspect::check_session(session, self.galera).await?;
+        if let Some(guard) = &self.guard {
+            session.life = guard.meet(&mut session).await.map_err(Trouble::of_read)?;
+        }
+        Ok(session)
+    }
+
+    /// Whether a connection may grant keys.
+    pub(super) fn grants(&self, session: &Session) -> Grants {
+        self.guard.as_ref().map_or(Grants::Allowed, |guard| guard.grants(&session.life))
+    }
+
+    /// Whether a connection leads to where the store is not any more.
+    pub(super) fn is_outdated(&self, session: &Session) -> bool {
+        self.guard.as_ref().is_some_and(|guard| guard.is_outdated(&session.life))
     }
 
     /// The same, for whoever looks in order to tell what is wrong.
@@ -115,6 +133,7 @@ impl Server {
             .map_err(|error| from_connect(error, &self.address()))?;
         let mut session = Session {
             connection,
+            life: life::UNKNOWN.into(),
             patience: self.patience,
             used: Stopwatch::start(),
             condition: Condition::Clean,
@@ -252,7 +271,7 @@ impl Pool {
             )));
         };
         let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        let mut session = match idle {
+        let mut session = match idle.filter(|session| !self.server.is_outdated(session)) {
             Some(session) => session,
             None => self.server.connect().await.map_err(Trouble::NotSent)?,
         };
