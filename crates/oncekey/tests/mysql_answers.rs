@@ -292,3 +292,54 @@ async fn a_committed_batch_is_not_run_again() {
     run(&format!("DROP USER {user}@'%'")).await;
     scene.end().await;
 }
+
+/// What a newer version has written means something that this one does not know: nothing is written over
+/// it, by nobody, and whoever tries is told to upgrade.
+#[tokio::test]
+#[ignore = "needs MariaDB: run cargo xtask test"]
+async fn a_record_of_a_newer_format_is_not_written_over() {
+    let scene = Scene::new().await;
+    let store = &scene.store;
+    let mut leases = Vec::new();
+    for key in 0..8 {
+        leases.push(scene.win(key).await);
+    }
+    let newer: Vec<String> = leases[..6].iter().map(|lease| hex(&lease.id)).collect();
+    let set = "UPDATE oncekey_records SET format = 2 WHERE key_id IN";
+    scene.run(&format!("{set} ({})", newer.join(", "))).await;
+    let large = Completion {
+        answer: Answer::Kept(Saved {
+            status: 200,
+            headers: Headers::new(),
+            body: vec![7; 100_000].into(),
+        }),
+        ..completion("")
+    };
+    let tried = [
+        ("send", store.send(&leases[0]).await),
+        ("complete", store.complete(&leases[1], &completion("done")).await),
+        ("a large answer", store.complete(&leases[2], &large).await),
+        ("release", store.release(&leases[3]).await),
+        ("unknown", store.unknown(&leases[4]).await),
+    ];
+    for (verb, tried) in tried {
+        let error = tried.expect_err(verb);
+        assert_eq!(error.kind(), ErrorKind::Corrupt, "{verb}: {error}");
+        assert!(error.to_string().contains("upgrade"), "{verb}: {error}");
+    }
+    let renewals = store.renew(&leases[5..7], Duration::from_secs(600)).await.unwrap();
+    assert_eq!(renewals[0], Renewal::Lost);
+    assert!(matches!(renewals[1], Renewal::Until(_)), "{renewals:?}");
+    // In the company of one that is known.
+    let done = completion("done");
+    let (bad, good) =
+        tokio::join!(store.complete(&leases[5], &done), store.complete(&leases[7], &done));
+    assert_eq!(bad.expect_err("in company").kind(), ErrorKind::Corrupt);
+    assert_eq!(good.unwrap(), Write::Applied);
+    let untouched = "oncekey_records WHERE format = 2 AND state = 15 AND sent = 15";
+    assert_eq!(scene.count(untouched).await, 6, "all are as they were");
+    scene.run("UPDATE oncekey_records SET format = 2 WHERE state = 51").await;
+    scene.run("UPDATE oncekey_answers SET expires = 1, forget = 1, due = 1").await;
+    assert_eq!(store.purge(10).await.unwrap().total(), 0, "nor is one removed");
+    scene.end().await;
+}

@@ -6,6 +6,7 @@ use std::time::Duration;
 use aws_sdk_dynamodb::operation::update_item::builders::UpdateItemFluentBuilder;
 use aws_sdk_dynamodb::types::ReturnValue;
 use oncekey_core::decide::{Act, Judgement, judge};
+use oncekey_core::seal::RECORD_FORMAT;
 use oncekey_core::store::Times;
 use oncekey_core::{
     Completion, ErrorKind, Fence, Lease, Renewal, Sent, StateKind, StoreError, Timestamp, Write,
@@ -32,12 +33,13 @@ const RENEWALS: usize = 32;
 /// table that is moved takes, with another for a try after that.
 const SHORTEST_ROUND: Duration = Duration::from_secs(2);
 
-/// Fence, owner and state are as they were read.
-pub(super) const AS_READ: &str = "f = :was AND o = :o AND s = :s";
+/// Fence, owner and state are as they were read, and so is the format: what a newer version has written
+/// means something else, and is not written over.
+pub(super) const AS_READ: &str = "f = :was AND o = :o AND v = :v AND s = :s";
 
-const HELD: &str = "f = :f AND o = :o AND s = :running";
-const OPEN: &str = "f = :f AND o = :o AND s IN (:running, :unknown, :parked)";
-const NOT_KNOWN_YET: &str = "f = :f AND o = :o AND s IN (:running, :parked)";
+const HELD: &str = "f = :f AND o = :o AND v = :v AND s = :running";
+const OPEN: &str = "f = :f AND o = :o AND v = :v AND s IN (:running, :unknown, :parked)";
+const NOT_KNOWN_YET: &str = "f = :f AND o = :o AND v = :v AND s IN (:running, :parked)";
 
 impl DynamoStore {
     pub(super) async fn renew_one(
@@ -317,7 +319,11 @@ fn late() -> StoreError {
 
 /// The proof of a lease.
 fn held_by(lease: &Lease) -> Values<'static> {
-    vec![(":f", number(lease.fence.number())), (":o", bytes(lease.owner.as_bytes()))]
+    vec![
+        (":f", number(lease.fence.number())),
+        (":o", bytes(lease.owner.as_bytes())),
+        (":v", number(RECORD_FORMAT)),
+    ]
 }
 
 fn open_states() -> [(&'static str, aws_sdk_dynamodb::types::AttributeValue); 3] {

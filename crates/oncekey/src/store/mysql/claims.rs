@@ -266,7 +266,8 @@ fn as_read(record: &Record) -> String {
         State::Unknown { since } | State::Parked { since } => (since, None),
     };
     let mut text = format!(
-        "`key_id` = {} AND `fence` = {} AND `owner` = {} AND `state` = {} AND `at` = {}",
+        "`key_id` = {} AND `fence` = {} AND `owner` = {} AND `format` = {RECORD_FORMAT} \
+         AND `state` = {} AND `at` = {}",
         sql::hex(record.id.as_bytes()),
         record.fence,
         sql::hex(record.owner.as_bytes()),

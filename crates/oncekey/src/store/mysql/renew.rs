@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use oncekey_core::decide::{Act, Judgement, judge};
+use oncekey_core::seal::RECORD_FORMAT;
 use oncekey_core::{Lease, Renewal, StateKind, Timestamp};
 
 use super::error::Trouble;
@@ -38,7 +39,7 @@ pub(super) async fn renew(
         change,
         ") AS v STRAIGHT_JOIN {records} AS r \
          ON r.`key_id` = v.k AND r.`fence` = v.f AND r.`owner` = v.o \
-         SET r.`at` = @n + {span} WHERE r.`state` = {running}"
+         SET r.`at` = @n + {span} WHERE r.`format` = {RECORD_FORMAT} AND r.`state` = {running}"
     )
     .expect("a string takes everything");
     let now = format!("SET @n = {NOW}");
