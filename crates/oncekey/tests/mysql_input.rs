@@ -17,7 +17,7 @@ use oncekey::core::restore::{Restore, Restored};
 use oncekey::core::saved::{Headers, Saved};
 use oncekey::core::{
     Answer, Claim, Claimed, Class, Completion, Erase as _, ErrorKind, Fence, Fingerprint, Grant,
-    KeyId, Lease, Origin, Owner, Places, Refusal, Sent, Store, StoreError, Write,
+    KeyId, Lease, Origin, Owner, Places, Refusal, Renewal, Sent, Store, StoreError, Write,
 };
 use oncekey::store::mysql::{Migrate, MysqlOptions, MysqlStore, migration_sql};
 
@@ -427,4 +427,47 @@ async fn erase_a_little(store: &MysqlStore, id: KeyId, patience: Duration) {
     if let Ok(erased) = tokio::time::timeout(patience, store.erase(&id)).await {
         assert!(erased.is_ok(), "{erased:?}");
     }
+}
+
+/// However many calls wait for a lock, and however many connections they hold while they do: leases are
+/// renewed.
+#[tokio::test]
+#[ignore = "needs MariaDB: run cargo xtask test"]
+async fn renewals_wait_for_nothing_else() {
+    let database = Database::new().await;
+    let options = MysqlOptions::new(database.url()).readers(2).timeout(Duration::from_secs(60));
+    let store = Arc::new(options.open().await.expect("the store opens"));
+    let (live, stuck) = (win(&store, &claim(1, 1)).await, win(&store, &claim(2, 1)).await);
+    let mut holder = connect().await;
+    let digits: String = stuck.id.as_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
+    let hold = format!(
+        "BEGIN; SELECT * FROM {}.oncekey_records WHERE key_id = x'{digits}' FOR UPDATE",
+        database.0
+    );
+    holder.query_drop(hold).await.unwrap();
+    let erase = || {
+        let store = Arc::clone(&store);
+        tokio::spawn(async move { store.erase(&stuck.id).await })
+    };
+    let waiting: Vec<_> = (0..24).map(|_| erase()).collect();
+    let waits = format!(
+        "SELECT COUNT(*) FROM information_schema.processlist WHERE db = '{}' AND info LIKE '%FOR UPDATE%' \
+         AND command = 'Query'",
+        database.0
+    );
+    let mut watcher = connect().await;
+    loop {
+        let waiting: Option<u64> = watcher.query_first(waits.as_str()).await.unwrap();
+        if waiting >= Some(2) {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let renewed = store.renew(&[live], Duration::from_secs(60)).await.expect("a renewal");
+    assert!(matches!(renewed[..], [Renewal::Until(_)]), "{renewed:?}");
+    let is_waiting = waiting.iter().any(|erasing| !erasing.is_finished());
+    assert!(is_waiting, "the others wait for the lock, or for a connection");
+    waiting.iter().for_each(tokio::task::JoinHandle::abort);
+    holder.query_drop("ROLLBACK").await.unwrap();
+    database.end().await;
 }

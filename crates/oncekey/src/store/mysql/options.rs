@@ -37,7 +37,10 @@ pub struct MysqlOptions {
 
 /// Connections that write batches.
 const WRITERS: usize = 4;
-/// Connections for reads, renewals, purges and large bodies.
+/// Connections for renewals. One does them all; with another, a renewal that waits for the lock of its
+/// record does not keep the next ones waiting.
+const RENEWERS: usize = 2;
+/// Connections for reads, purges and large bodies.
 const READERS: usize = 8;
 /// How long the server may take to answer, or to open a connection. Twice the time for which it waits
 /// for a lock, with a second for the work.
@@ -92,7 +95,8 @@ impl MysqlOptions {
         self
     }
 
-    /// How many connections read, renew, purge and write large bodies, instead of eight.
+    /// How many connections read, purge and write large bodies, instead of eight. Two more are kept for
+    /// renewals.
     pub fn readers(mut self, readers: usize) -> Self {
         self.readers = readers;
         self
@@ -156,8 +160,9 @@ impl MysqlOptions {
         let wariness = Wariness::default();
         let batches = Batches { server: server.clone(), tables: tables.clone(), wariness };
         let group = Group::start(&Arc::new(batches), self.limits());
+        let renewals = Pool::new(server.clone(), RENEWERS);
         let pool = Pool::new(server, self.readers);
-        Ok(MysqlStore { group, pool, tables, guard, seen: Cache::new(SEEN) })
+        Ok(MysqlStore { group, pool, renewals, tables, guard, seen: Cache::new(SEEN) })
     }
 
     fn parse(&self) -> Result<Opts, StoreError> {
