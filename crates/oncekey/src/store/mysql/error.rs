@@ -38,6 +38,8 @@ pub(super) const OUT_OF_RANGE: u16 = 1690;
 /// A column that takes no NULL was given one: how a batch of completions notices that one of its records
 /// is not there to be completed.
 pub(super) const NULL: u16 = 1048;
+/// The user may not do this.
+pub(super) const DENIED: [u16; 5] = [1044, 1142, 1143, 1227, 1370];
 /// A lock was waited for too long, or a deadlock was broken. The transaction is gone; asking again
 /// is the cure.
 const CONTENDED: [u16; 2] = [1205, 1213];
@@ -219,7 +221,7 @@ pub(super) fn from_server(error: ServerError) -> StoreError {
             "the server takes no more connections: raise max_connections, or lower the writers and \
              readers of this store",
         ),
-        1044 | 1142 | 1143 | 1227 | 1370 => (
+        code if DENIED.contains(&code) => (
             ErrorKind::Unsuitable,
             "the user lacks rights: grant it SELECT, INSERT, UPDATE and DELETE on the tables of \
              oncekey, and CREATE for migrations",

@@ -36,6 +36,7 @@ mod purge;
 mod remove;
 mod renew;
 mod restore;
+mod rights;
 mod row;
 mod schema;
 mod session;

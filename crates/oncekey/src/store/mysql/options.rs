@@ -18,7 +18,7 @@ use super::op::Batches;
 use super::schema::{self, Migrate, PREFIX};
 use super::session::{Pool, Server};
 use super::sql::Tables;
-use super::{MysqlStore, SEEN};
+use super::{MysqlStore, SEEN, rights};
 use crate::store::group::{Company, Group, Limits, Mixing};
 use crate::store::parts::of_opening;
 
@@ -155,6 +155,7 @@ impl MysqlOptions {
         for finding in health.findings.iter().filter(|f| f.verdict == Verdict::Degraded) {
             tracing::warn!(check = finding.check, "{}", finding.text);
         }
+        rights::check(&mut session, &tables).await?;
         let guard = Arc::new(Guard::new(&tables));
         server.guard = Some(Arc::clone(&guard));
         let wariness = Wariness::default();
