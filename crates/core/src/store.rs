@@ -71,8 +71,10 @@ pub trait Store: fmt::Debug + Send + Sync + 'static {
     /// Extends leases, from now, and says for each whether it is still held.
     ///
     /// The answers are in the order of `leases`. Changes running records only: a renewal never
-    /// revives an attempt that was taken over or has ended. An error means that nothing is known
-    /// about any of them: a failed renewal is not a lost lease.
+    /// revives an attempt that was taken over or has ended. What is wrong with one of them costs the
+    /// others nothing: a record that is damaged is [`Lost`](Renewal::Lost), and one that could not be
+    /// reached has [`Failed`](Renewal::Failed). An error means that nothing is known about any of
+    /// them: a failed renewal is not a lost lease.
     async fn renew(&self, leases: &[Lease], span: Duration) -> Result<Vec<Renewal>, StoreError>;
 
     /// Marks the point of no return: from here on the work may have happened.
@@ -232,6 +234,9 @@ pub enum Renewal {
     Until(Timestamp),
     /// Not running under this lease any more: nothing may be sent under it.
     Lost,
+    /// Nothing is known about this one, as after an error that concerns it alone. It may be held, and
+    /// the next call may say so.
+    Failed,
 }
 
 /// What came of a write.

@@ -13,7 +13,7 @@ use mysql_async::{Conn, Opts, OptsBuilder};
 use oncekey::core::saved::{Headers, Saved};
 use oncekey::core::{
     Answer, Claim, Claimed, Class, Completion, ErrorKind, Fingerprint, KeyId, Lease, Origin, Owner,
-    Places, Refusal, Sent, State, Store, Write,
+    Places, Refusal, Renewal, Sent, State, Store, Write,
 };
 use oncekey::store::mysql::{MysqlOptions, MysqlStore};
 
@@ -244,5 +244,102 @@ async fn a_purge_goes_past_answers_without_a_record() {
     assert_eq!(scene.store.purge(10).await.unwrap().forgotten, 0);
     assert_eq!(scene.count("oncekey_records").await, 1, "the damaged one");
     assert_eq!(scene.count("oncekey_answers").await, 1, "and what may have been its answer");
+    scene.end().await;
+}
+
+/// A damaged record is lost, and its neighbours in the same call are renewed.
+#[tokio::test]
+#[ignore = "needs MariaDB: run cargo xtask test"]
+async fn one_damaged_record_costs_no_other_its_renewal() {
+    let scene = Scene::new().await;
+    let leases = [scene.win(1).await, scene.win(2).await, scene.win(3).await];
+    let damaged = hex(&leases[1].id);
+    scene.run(&format!("UPDATE oncekey_records SET state = 14 WHERE key_id = {damaged}")).await;
+    let renewals = scene.store.renew(&leases, Duration::from_secs(600)).await.unwrap();
+    assert_eq!(renewals[1], Renewal::Lost);
+    for place in [0, 2] {
+        let Renewal::Until(until) = renewals[place] else { panic!("{renewals:?}") };
+        assert!(until > leases[place].until, "it was extended");
+    }
+    scene.end().await;
+}
+
+/// A batch was committed, and then the server refuses to say what became of a part of it. What is known
+/// is told, what is not is ambiguous, and nothing is run a second time.
+#[tokio::test]
+#[ignore = "needs MariaDB: run cargo xtask test"]
+async fn a_committed_batch_is_not_run_again() {
+    let scene = Scene::new().await;
+    let (name, user) = (&scene.name, format!("a{}", std::process::id()));
+    run(&format!("CREATE OR REPLACE USER {user}@'%'")).await;
+    for table in ["records", "answers", "pieces", "clock", "migrations"] {
+        let rights = "GRANT SELECT, INSERT, UPDATE, DELETE ON";
+        run(&format!("{rights} {name}.oncekey_{table} TO {user}@'%'")).await;
+    }
+    let options = Opts::from_url(&server()).expect("a mysql:// URL");
+    let (host, port) = (options.ip_or_hostname(), options.tcp_port());
+    let url = format!("mysql://{user}@{host}:{port}/{name}");
+    let store = MysqlOptions::new(url).writers(1).open().await.expect("it has all rights");
+    let (lease, other) = (scene.win(1).await, scene.win(2).await);
+    let stale = Lease { owner: lease.owner, ..other };
+    // The rights on a table count from the next statement on.
+    run(&format!("REVOKE SELECT ON {name}.oncekey_answers FROM {user}@'%'")).await;
+    let (released, sent) = tokio::join!(store.release(&lease), store.send(&stale));
+    assert_eq!(released.expect("it was committed"), Write::Applied);
+    let error = sent.expect_err("nobody can say");
+    assert_eq!(error.kind(), ErrorKind::Ambiguous, "{error}");
+    assert_eq!(scene.count("oncekey_records").await, 1, "the other one");
+    run(&format!("DROP USER {user}@'%'")).await;
+    scene.end().await;
+}
+
+/// What a newer version has written means something that this one does not know: nothing is written over
+/// it, by nobody, and whoever tries is told to upgrade.
+#[tokio::test]
+#[ignore = "needs MariaDB: run cargo xtask test"]
+async fn a_record_of_a_newer_format_is_not_written_over() {
+    let scene = Scene::new().await;
+    let store = &scene.store;
+    let mut leases = Vec::new();
+    for key in 0..8 {
+        leases.push(scene.win(key).await);
+    }
+    let newer: Vec<String> = leases[..6].iter().map(|lease| hex(&lease.id)).collect();
+    let set = "UPDATE oncekey_records SET format = 2 WHERE key_id IN";
+    scene.run(&format!("{set} ({})", newer.join(", "))).await;
+    let large = Completion {
+        answer: Answer::Kept(Saved {
+            status: 200,
+            headers: Headers::new(),
+            body: vec![7; 100_000].into(),
+        }),
+        ..completion("")
+    };
+    let tried = [
+        ("send", store.send(&leases[0]).await),
+        ("complete", store.complete(&leases[1], &completion("done")).await),
+        ("a large answer", store.complete(&leases[2], &large).await),
+        ("release", store.release(&leases[3]).await),
+        ("unknown", store.unknown(&leases[4]).await),
+    ];
+    for (verb, tried) in tried {
+        let error = tried.expect_err(verb);
+        assert_eq!(error.kind(), ErrorKind::Corrupt, "{verb}: {error}");
+        assert!(error.to_string().contains("upgrade"), "{verb}: {error}");
+    }
+    let renewals = store.renew(&leases[5..7], Duration::from_secs(600)).await.unwrap();
+    assert_eq!(renewals[0], Renewal::Lost);
+    assert!(matches!(renewals[1], Renewal::Until(_)), "{renewals:?}");
+    // In the company of one that is known.
+    let done = completion("done");
+    let (bad, good) =
+        tokio::join!(store.complete(&leases[5], &done), store.complete(&leases[7], &done));
+    assert_eq!(bad.expect_err("in company").kind(), ErrorKind::Corrupt);
+    assert_eq!(good.unwrap(), Write::Applied);
+    let untouched = "oncekey_records WHERE format = 2 AND state = 15 AND sent = 15";
+    assert_eq!(scene.count(untouched).await, 6, "all are as they were");
+    scene.run("UPDATE oncekey_records SET format = 2 WHERE state = 51").await;
+    scene.run("UPDATE oncekey_answers SET expires = 1, forget = 1, due = 1").await;
+    assert_eq!(store.purge(10).await.unwrap().total(), 0, "nor is one removed");
     scene.end().await;
 }

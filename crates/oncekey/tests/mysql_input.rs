@@ -17,7 +17,7 @@ use oncekey::core::restore::{Restore, Restored};
 use oncekey::core::saved::{Headers, Saved};
 use oncekey::core::{
     Answer, Claim, Claimed, Class, Completion, Erase as _, ErrorKind, Fence, Fingerprint, Grant,
-    KeyId, Lease, Origin, Owner, Places, Refusal, Sent, Store, StoreError, Write,
+    KeyId, Lease, Origin, Owner, Places, Refusal, Renewal, Sent, Store, StoreError, Write,
 };
 use oncekey::store::mysql::{Migrate, MysqlOptions, MysqlStore, migration_sql};
 
@@ -187,11 +187,28 @@ async fn missing_rights_say_which() {
     run(format!("GRANT INSERT, UPDATE, DELETE ON {name}.* TO {user}@'%'")).await;
     let store = options().open().await.expect("no right to create is needed");
     win(&store, &claim(1, 1)).await;
-    // And hears it when a right is taken away. The server looks at rights when a connection is made.
-    run(format!("REVOKE INSERT ON {name}.* FROM {user}@'%'")).await;
-    let store = options().open().await.expect("it opens");
-    let error = store.claim(&claim(2, 1)).await.unwrap_err();
-    assert_says(&error, ErrorKind::Unsuitable, "SELECT, INSERT, UPDATE and DELETE");
+    // And hears it when a right is taken away, before anything depends on it: not at the first answer.
+    run(format!("REVOKE ALL ON {name}.* FROM {user}@'%'")).await;
+    for table in ["records", "answers", "pieces", "clock", "migrations"] {
+        let rights = "GRANT SELECT, INSERT, UPDATE, DELETE ON";
+        run(format!("{rights} {name}.oncekey_{table} TO {user}@'%'")).await;
+    }
+    drop(options().open().await.expect("rights on the tables are enough"));
+    for (table, right) in [
+        ("records", "INSERT"),
+        ("records", "DELETE"),
+        ("answers", "SELECT"),
+        ("answers", "INSERT"),
+        ("pieces", "DELETE"),
+        ("clock", "UPDATE"),
+    ] {
+        run(format!("REVOKE {right} ON {name}.oncekey_{table} FROM {user}@'%'")).await;
+        let error = options().open().await.expect_err(right);
+        assert_says(&error, ErrorKind::Unsuitable, "SELECT, INSERT, UPDATE and DELETE");
+        let says = format!("{right} in `oncekey_{table}`");
+        assert!(error.to_string().contains(&says), "{error} does not say: {says}");
+        run(format!("GRANT {right} ON {name}.oncekey_{table} TO {user}@'%'")).await;
+    }
     run(format!("DROP USER {user}@'%'")).await;
     database.end().await;
 }
@@ -427,4 +444,47 @@ async fn erase_a_little(store: &MysqlStore, id: KeyId, patience: Duration) {
     if let Ok(erased) = tokio::time::timeout(patience, store.erase(&id)).await {
         assert!(erased.is_ok(), "{erased:?}");
     }
+}
+
+/// However many calls wait for a lock, and however many connections they hold while they do: leases are
+/// renewed.
+#[tokio::test]
+#[ignore = "needs MariaDB: run cargo xtask test"]
+async fn renewals_wait_for_nothing_else() {
+    let database = Database::new().await;
+    let options = MysqlOptions::new(database.url()).readers(2).timeout(Duration::from_secs(60));
+    let store = Arc::new(options.open().await.expect("the store opens"));
+    let (live, stuck) = (win(&store, &claim(1, 1)).await, win(&store, &claim(2, 1)).await);
+    let mut holder = connect().await;
+    let digits: String = stuck.id.as_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
+    let hold = format!(
+        "BEGIN; SELECT * FROM {}.oncekey_records WHERE key_id = x'{digits}' FOR UPDATE",
+        database.0
+    );
+    holder.query_drop(hold).await.unwrap();
+    let erase = || {
+        let store = Arc::clone(&store);
+        tokio::spawn(async move { store.erase(&stuck.id).await })
+    };
+    let waiting: Vec<_> = (0..24).map(|_| erase()).collect();
+    let waits = format!(
+        "SELECT COUNT(*) FROM information_schema.processlist WHERE db = '{}' AND info LIKE '%FOR UPDATE%' \
+         AND command = 'Query'",
+        database.0
+    );
+    let mut watcher = connect().await;
+    loop {
+        let waiting: Option<u64> = watcher.query_first(waits.as_str()).await.unwrap();
+        if waiting >= Some(2) {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let renewed = store.renew(&[live], Duration::from_secs(60)).await.expect("a renewal");
+    assert!(matches!(renewed[..], [Renewal::Until(_)]), "{renewed:?}");
+    let is_waiting = waiting.iter().any(|erasing| !erasing.is_finished());
+    assert!(is_waiting, "the others wait for the lock, or for a connection");
+    waiting.iter().for_each(tokio::task::JoinHandle::abort);
+    holder.query_drop("ROLLBACK").await.unwrap();
+    database.end().await;
 }

@@ -16,7 +16,7 @@ use futures_util::StreamExt as _;
 use oncekey::core::conformance::model::{Op, agrees_while_erasing, agrees_with_the_model};
 use oncekey::core::conformance::{self, Case, Rig};
 use oncekey::core::{Clock, ManualClock, Store, Timestamp};
-use oncekey::store::dynamodb::{DynamoStore, Lapse};
+use oncekey::store::dynamodb::{Clocks, DynamoStore, Lapse};
 
 use self::dynamodb::{ManualUptime, Table};
 use self::turns::InTurns;
@@ -68,6 +68,7 @@ async fn opened(
             .lapse(lapse)
             .skew(Duration::ZERO)
             .clock(Arc::clone(clock) as Arc<dyn Clock>)
+            .clocks(Clocks::Trusted)
             .uptime(Arc::clone(uptime) as _);
         handles.push(options.open().await.expect("the table opens"));
     }

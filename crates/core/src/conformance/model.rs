@@ -232,6 +232,7 @@ impl<S: Store> Run<S> {
                     self.extend(&lease.id, until);
                 }
                 Renewal::Lost => assert!(!may, "{at}: a lease that is held is renewed"),
+                Renewal::Failed => panic!("{at}: nothing stood in the way of a renewal"),
             }
         }
     }

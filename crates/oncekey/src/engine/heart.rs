@@ -165,6 +165,10 @@ impl Beat {
             let renewed = within(longest, renewed).await;
             match renewed.map_or_else(|| Err(too_slow()), |renewed| renewed.unwrap_or_else(broke)) {
                 Ok(renewals) => {
+                    let failed = renewals.iter().filter(|it| **it == Renewal::Failed).count();
+                    if failed > 0 {
+                        tracing::warn!(leases = failed, "some leases could not be renewed");
+                    }
                     for (held, renewal) in batch.iter().zip(renewals) {
                         self.note(held, renewal, span, asked).await;
                     }
@@ -196,7 +200,8 @@ impl Beat {
                     held.lose();
                 }
             }
-            (_, None) => {}
+            // As an error that concerns this one alone: it is tried again a moment later.
+            (Renewal::Failed, Some(_)) | (_, None) => {}
         }
     }
 }

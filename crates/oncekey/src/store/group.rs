@@ -193,7 +193,7 @@ impl<B: Backend> Writer<B> {
             Err(Failure::Refused(_)) if batch.operations().len() > 1 => {
                 self.serve_singly(batch).await;
             }
-            Err(failure) => batch.fail(0, &failure.into()),
+            Err(failure) => batch.fail(0, failure.into()),
         }
     }
 
@@ -210,7 +210,7 @@ impl<B: Backend> Writer<B> {
                         ErrorKind::Unavailable,
                         "the connection to the store was lost before this call was tried",
                     );
-                    return batch.fail(place + 1, &untried);
+                    return batch.fail(place + 1, untried);
                 }
             }
         }

@@ -1,14 +1,19 @@
 //! What a table must be like, and what is said if it is not.
 
 use std::process::Command;
+use std::sync::Arc;
 use std::time::Duration;
 
 use aws_sdk_dynamodb::types::{
     AttributeDefinition, BillingMode, KeySchemaElement, KeyType, ScalarAttributeType,
+    TimeToLiveSpecification,
 };
+use oncekey::clock::SystemClock;
 use oncekey::core::health::Verdict;
-use oncekey::core::{ErrorKind, Inspect as _, Store as _, StoreError};
-use oncekey::store::dynamodb::{DynamoOptions, MissingTable};
+use oncekey::core::{
+    Clock, ErrorKind, Inspect as _, ManualClock, Store as _, StoreError, Timestamp,
+};
+use oncekey::store::dynamodb::{DynamoOptions, Lapse, MissingTable};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpListener;
 
@@ -163,4 +168,30 @@ async fn many_may_make_the_table_at_once() {
     }
     let late = options(table.name()).missing_table(MissingTable::Refuse).open().await.unwrap();
     assert!(late.get(&claim(3, 1).id).await.unwrap().is_some(), "it is one table");
+}
+
+/// Whatever `inspect` refuses is refused when the table is opened, before anything is written.
+#[tokio::test]
+#[ignore = "needs DynamoDB: run cargo xtask test"]
+async fn what_the_checks_refuse_is_not_opened() {
+    let table = Table::new().await;
+    drop(table.options().open().await.unwrap());
+    let hour = Timestamp::from_micros(SystemClock.now().micros() + 3_600_000_000);
+    let late = || Arc::new(ManualClock::at(hour)) as Arc<dyn Clock>;
+    let error = table.options().lapse(Lapse::Clocked).clock(late()).open().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsuitable, "{error}");
+    assert!(error.to_string().contains("put it right"), "{error}");
+    let watched = table.options().clock(late()).open().await;
+    assert!(watched.is_ok(), "leases that are watched need no clock");
+
+    let live = |name: &str, is_on: bool| {
+        let live = TimeToLiveSpecification::builder().attribute_name(name).enabled(is_on);
+        let update = client().update_time_to_live().table_name(table.name());
+        update.time_to_live_specification(live.build().unwrap()).send()
+    };
+    live("gc", false).await.unwrap();
+    live("ttl", true).await.unwrap();
+    let error = table.options().open().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsuitable, "{error}");
+    assert!(error.to_string().contains("time to live"), "{error}");
 }

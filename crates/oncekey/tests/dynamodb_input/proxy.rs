@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
+use oncekey::core::Fence;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
@@ -12,7 +13,14 @@ use super::dynamodb::endpoint;
 /// A proxy on this machine.
 pub(crate) struct Proxy {
     url: String,
+    script: Script,
+}
+
+/// What happens to questions, and which of them are refused whenever they come.
+#[derive(Clone, Default)]
+struct Script {
     steps: Arc<Mutex<VecDeque<Step>>>,
+    throttled: Arc<Mutex<Option<String>>>,
 }
 
 /// What happens to one question.
@@ -34,14 +42,14 @@ impl Proxy {
     pub(crate) async fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let url = format!("http://{}", listener.local_addr().expect("it has an address"));
-        let steps = Arc::new(Mutex::new(VecDeque::new()));
-        let (server, script) = (server(), Arc::clone(&steps));
+        let (server, script) = (server(), Script::default());
+        let told = script.clone();
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
-                tokio::spawn(serve(client, server.clone(), Arc::clone(&script)));
+                tokio::spawn(serve(client, server.clone(), told.clone()));
             }
         });
-        Self { url, steps }
+        Self { url, script }
     }
 
     pub(crate) fn url(&self) -> &str {
@@ -50,18 +58,33 @@ impl Proxy {
 
     /// What happens to the next questions; after that, all pass.
     pub(crate) fn then(&self, steps: impl IntoIterator<Item = Step>) {
-        self.steps.lock().expect("nobody panics here").extend(steps);
+        self.script.steps.lock().expect("nobody panics here").extend(steps);
+    }
+
+    /// From now on, every question with this fence in it is throttled.
+    pub(crate) fn throttle(&self, fence: Fence) {
+        *self.script.throttled.lock().expect("nobody panics here") = Some(fence.to_string());
     }
 
     /// How many steps are still to come.
     pub(crate) fn left(&self) -> usize {
-        self.steps.lock().expect("nobody panics here").len()
+        self.script.steps.lock().expect("nobody panics here").len()
     }
 }
 
-async fn serve(mut client: TcpStream, server: String, script: Arc<Mutex<VecDeque<Step>>>) {
+impl Script {
+    fn next(&self, question: &[u8]) -> Step {
+        let throttled = self.throttled.lock().expect("nobody panics here");
+        if throttled.as_ref().is_some_and(|it| String::from_utf8_lossy(question).contains(it)) {
+            return Step::Refuse(400, "ThrottlingException");
+        }
+        self.steps.lock().expect("nobody panics here").pop_front().unwrap_or(Step::Pass)
+    }
+}
+
+async fn serve(mut client: TcpStream, server: String, script: Script) {
     while let Some(question) = message(&mut client).await {
-        let step = script.lock().expect("nobody panics here").pop_front().unwrap_or(Step::Pass);
+        let step = script.next(&question);
         match &step {
             Step::LoseQuestion => return,
             Step::Hold { arrived, go_on } => {

@@ -5,8 +5,8 @@ use std::time::Duration;
 use aws_sdk_dynamodb::types::AttributeValue;
 use oncekey::core::browse::{Browse as _, Filter, Page};
 use oncekey::core::{
-    ErrorKind, Fence, Grant, Refusal, Restore as _, Restored, StateKind, Store as _, Timestamp,
-    Write,
+    ErrorKind, Fence, Grant, Refusal, Renewal, Restore as _, Restored, StateKind, Store as _,
+    Timestamp, Write,
 };
 
 use super::dynamodb::{Table, client};
@@ -56,6 +56,42 @@ async fn a_damaged_item_is_neither_replayed_nor_run() {
         assert_eq!(error.kind(), ErrorKind::Corrupt, "{name}: {error}");
         let error = store.get(&lease.id).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Corrupt, "{name}: {error}");
+    }
+}
+
+/// What a newer version has written means something that this one does not know: nothing is written over
+/// it, by nobody, and whoever tries is told to upgrade.
+#[tokio::test]
+#[ignore = "needs DynamoDB: run cargo xtask test"]
+async fn a_record_of_a_newer_format_is_not_written_over() {
+    let table = Table::new().await;
+    let store = table.options().open().await.unwrap();
+    let (mut leases, mut before) = (Vec::new(), Vec::new());
+    for key in 0..6 {
+        let (lease, _) = win(&store, &claim(key, 1)).await;
+        let mut item = items(&table, &lease.id).await.remove(0);
+        item.insert("v".to_owned(), AttributeValue::N("2".to_owned()));
+        let put = client().put_item().table_name(table.name()).set_item(Some(item.clone()));
+        put.send().await.unwrap();
+        leases.push(lease);
+        before.push(item);
+    }
+    let tried = [
+        ("send", store.send(&leases[0]).await),
+        ("complete", store.complete(&leases[1], &completion(1, 9)).await),
+        ("a large answer", store.complete(&leases[2], &completion(1, 700_000)).await),
+        ("release", store.release(&leases[3]).await),
+        ("unknown", store.unknown(&leases[4]).await),
+    ];
+    for (verb, tried) in tried {
+        let error = tried.expect_err(verb);
+        assert_eq!(error.kind(), ErrorKind::Corrupt, "{verb}: {error}");
+        assert!(error.to_string().contains("upgrade"), "{verb}: {error}");
+    }
+    let renewed = store.renew(&leases[5..], Duration::from_secs(60)).await.unwrap();
+    assert_eq!(renewed, [Renewal::Lost]);
+    for (lease, before) in leases.iter().zip(before) {
+        assert_eq!(items(&table, &lease.id).await, [before], "it is as it was");
     }
 }
 

@@ -2,13 +2,14 @@
 
 use std::sync::Arc;
 
-use oncekey::core::{ErrorKind, Grant, Refusal, Renewal, Store as _, Write};
+use aws_sdk_dynamodb::types::AttributeValue;
+use oncekey::core::{ErrorKind, Grant, Refusal, Renewal, State, Store as _, Write};
 use oncekey::store::dynamodb::{DynamoStore, Lapse};
 use tokio::sync::Semaphore;
 
-use super::dynamodb::{ManualUptime, Table};
+use super::dynamodb::{ManualUptime, Table, client};
 use super::proxy::{Proxy, Step};
-use super::scene::{GRACE, LEASE, claim, completion, refusal, win};
+use super::scene::{GRACE, LEASE, claim, completion, items, refusal, win};
 
 /// A handle on the table itself, and one that goes through a proxy.
 async fn two_ways(table: &Table) -> (DynamoStore, DynamoStore, Proxy) {
@@ -159,4 +160,34 @@ async fn a_send_mark_stops_a_takeover_that_is_under_way() {
     assert_eq!(owner.send(&lease).await.unwrap(), Write::Applied, "the owner was not replaced");
     go_on.add_permits(1);
     assert_eq!(takeover.await.unwrap(), Refusal::Unknown, "it may have happened");
+}
+
+/// What is wrong with one lease costs the others nothing, however many are renewed in one call.
+#[tokio::test]
+#[ignore = "needs DynamoDB: run cargo xtask test"]
+async fn one_bad_lease_costs_no_other_its_renewal() {
+    const LEASES: u32 = 100;
+    let table = Table::new().await;
+    let (direct, proxied, proxy) = two_ways(&table).await;
+    let mut leases = Vec::new();
+    for key in 0..LEASES {
+        leases.push(win(&direct, &claim(key, 1)).await.0);
+    }
+    // The first two: what fails at once must not end what has not begun.
+    let mut damaged = items(&table, &leases[0].id).await.remove(0);
+    damaged.insert("s".to_owned(), AttributeValue::N("14".to_owned()));
+    client().put_item().table_name(table.name()).set_item(Some(damaged)).send().await.unwrap();
+    proxy.throttle(leases[1].fence);
+    let renewals = proxied.renew(&leases, 2 * LEASE).await.unwrap();
+    assert_eq!(renewals[..2], [Renewal::Lost, Renewal::Failed]);
+    for (lease, renewal) in leases.iter().zip(&renewals).skip(2) {
+        let Renewal::Until(told) = *renewal else { panic!("{renewal:?} for one that is well") };
+        let record = direct.get(&lease.id).await.unwrap().expect("it runs");
+        let State::Running { until, .. } = record.state else { panic!("it runs: {record:?}") };
+        assert_eq!(until, told);
+        assert!(until > lease.until, "it was extended");
+    }
+    // If none could be renewed, that is an error, as ever.
+    let error = proxied.renew(&leases[1..2], LEASE).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
 }

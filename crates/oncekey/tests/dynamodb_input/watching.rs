@@ -6,7 +6,7 @@ use std::time::Duration;
 use oncekey::core::{
     Class, Clock, Grant, ManualClock, Refusal, Renewal, Sent, Store as _, Timestamp, Write,
 };
-use oncekey::store::dynamodb::{DynamoStore, Lapse};
+use oncekey::store::dynamodb::{Clocks, DynamoStore, Lapse};
 
 use super::dynamodb::{ManualUptime, Table};
 use super::scene::{GRACE, LEASE, claim, refusal, win};
@@ -26,6 +26,7 @@ impl Machine {
         let (clock, uptime) = (Arc::new(ManualClock::at(clock)), Arc::new(ManualUptime::default()));
         let options = table.options().clock(Arc::clone(&clock) as Arc<dyn Clock>);
         let options = options.uptime(Arc::clone(&uptime) as _).lapse(lapse).skew(skew);
+        let options = options.clocks(Clocks::Trusted);
         Self { store: options.open().await.expect("the table opens"), clock, uptime }
     }
 

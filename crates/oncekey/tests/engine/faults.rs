@@ -26,6 +26,8 @@ pub(crate) enum Fault {
     Hangs,
     /// It takes no effect, and the store panics.
     Panics,
+    /// Of a renewal: nothing is known about these leases, whatever became of others.
+    Unreached,
 }
 
 /// Fails the next calls of each kind as it was told; once told "from now on", it fails all.
@@ -90,6 +92,7 @@ async fn with<T>(
         }
         Fault::Hangs => std::future::pending().await,
         Fault::Panics => panic!("on purpose"),
+        Fault::Unreached => unreachable!("only renewals say so"),
     }
 }
 
@@ -100,7 +103,10 @@ impl Store for FaultyStore {
     }
 
     async fn renew(&self, leases: &[Lease], span: Duration) -> Result<Vec<Renewal>, StoreError> {
-        with(self.fault("renew"), self.inner.renew(leases, span)).await
+        match self.fault("renew") {
+            Fault::Unreached => Ok(vec![Renewal::Failed; leases.len()]),
+            fault => with(fault, self.inner.renew(leases, span)).await,
+        }
     }
 
     async fn send(&self, lease: &Lease) -> Result<Write, StoreError> {

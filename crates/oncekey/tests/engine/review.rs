@@ -127,6 +127,24 @@ async fn a_renewal_that_never_ends_costs_no_lease() {
     }
 }
 
+/// A store that could not reach one lease has not lost it: the work goes on, and the lease is renewed a
+/// moment later.
+#[tokio::test(start_paused = true)]
+async fn a_lease_that_could_not_be_reached_is_not_lost() {
+    let lease = SECOND * 30;
+    let (scene, store) = faulty(Policy { lease, ..Policy::default() });
+    for _ in 0..3 {
+        store.fail_next("renew", Fault::Unreached);
+    }
+    let work = async move |attempt: Attempt| {
+        tokio::time::sleep(lease * 3).await;
+        attempt.send().await.unwrap();
+        Finish::answered(saved(201), ())
+    };
+    assert!(matches!(scene.engine.answer(scene.call("k", 1), work).await, Reply::Ran(_)));
+    assert!(store.count("renew") > 3, "tried again and again");
+}
+
 /// Leaves a record behind as a crash before the send would.
 async fn crash(scene: &Scene, key: &str) {
     let dying = another_node(scene);

@@ -107,7 +107,7 @@ impl StoreSide {
             (Some(Bug::RenewalsAreNeverLost), Ask::Renew(leases, span), Told::Renewed(told)) => {
                 let held = |(lease, renewal): (&Lease, &Renewal)| match renewal {
                     Renewal::Lost => Renewal::Until(lease.until.after(*span)),
-                    Renewal::Until(_) => *renewal,
+                    Renewal::Until(_) | Renewal::Failed => *renewal,
                 };
                 Told::Renewed(leases.iter().zip(told).map(held).collect())
             }

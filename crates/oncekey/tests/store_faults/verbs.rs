@@ -95,7 +95,7 @@ impl Case {
                 return Ok(match renewals[..] {
                     [Renewal::Until(_)] => Said::Yes,
                     [Renewal::Lost] => Said::No,
-                    _ => panic!("{} answers to one question", renewals.len()),
+                    _ => panic!("not an answer to one question: {renewals:?}"),
                 });
             }
             Verb::Send => store.send(lease).await?,

@@ -1,6 +1,7 @@
 //! Asking to own a key: one conditional write if nobody does, and the item that stands in the way
 //! if somebody does, in the same answer.
 
+use oncekey_core::seal::RECORD_FORMAT;
 use oncekey_core::{
     Claim, Claimed, Decision, Fence, Grant, Lease, Record, Refusal, State, StoreError, Timestamp,
 };
@@ -179,12 +180,13 @@ pub(super) fn as_it_was(slot: &Slot) -> (&'static str, Values<'static>) {
             let mut values = vec![
                 (":was", number(fence.number())),
                 (":o", bytes(owner.as_bytes())),
+                (":v", number(RECORD_FORMAT)),
                 (":s", number(state.kind().code())),
             ];
             match state {
                 State::Running { sent, .. } => {
                     values.extend([(":m", number(sent.code())), (":b", number(found.beat))]);
-                    ("f = :was AND o = :o AND s = :s AND m = :m AND b = :b", values)
+                    ("f = :was AND o = :o AND v = :v AND s = :s AND m = :m AND b = :b", values)
                 }
                 State::Done { .. } | State::Unknown { .. } | State::Parked { .. } => {
                     (AS_READ, values)

@@ -1,7 +1,7 @@
 //! Blanking what is personal in a record, and removing the pieces of its body.
 
 use oncekey_core::erase::{Erased, blank};
-use oncekey_core::seal::Seal;
+use oncekey_core::seal::{RECORD_FORMAT, Seal};
 use oncekey_core::{Fence, KeyId, State, StoreError};
 
 use super::DynamoStore;
@@ -115,12 +115,13 @@ impl DynamoStore {
     }
 }
 
-/// Fence, owner and state, as they were read.
+/// Fence, owner, format and state, as they were read.
 fn as_read(found: &Found) -> super::call::Values<'static> {
     let record = found.record();
     vec![
         (":was", number(record.fence.number())),
         (":o", bytes(record.owner.as_bytes())),
+        (":v", number(RECORD_FORMAT)),
         (":s", number(record.state.kind().code())),
     ]
 }

@@ -12,7 +12,7 @@ use oncekey_core::{StoreError, StoreHealth, Timestamp};
 use super::DynamoStore;
 use super::call::Caller;
 use super::item::{GARBAGE, KEY, PART, WHEN, WORK};
-use super::options::Replicas;
+use super::options::{Clocks, Replicas};
 use super::schema::{INDEX, KEYS, describe};
 use super::sight::Lapse;
 
@@ -28,14 +28,14 @@ impl DynamoStore {
         findings.push(garbage(&self.caller).await);
         findings.push(recovery(&self.caller).await);
         findings.push(protection(&table));
-        findings.push(clock(skew, self.lapse, self.skew));
+        findings.push(clock(skew, (self.lapse, self.clocks), self.skew));
         let name = "DynamoDB".to_owned();
         Ok(StoreHealth { name, tier: Tier::Replicated, findings, skew })
     }
 }
 
 /// What decides whether the store works with a table at all.
-pub(super) fn shape(table: &TableDescription, replicas: Replicas) -> Vec<Finding> {
+fn shape(table: &TableDescription, replicas: Replicas) -> Vec<Finding> {
     vec![status(table), keys(table), index(table), regions(table, replicas)]
 }
 
@@ -170,7 +170,7 @@ fn protection(table: &TableDescription) -> Finding {
     }
 }
 
-fn clock(skew: Option<Skew>, lapse: Lapse, declared: Duration) -> Finding {
+fn clock(skew: Option<Skew>, (lapse, clocks): (Lapse, Clocks), declared: Duration) -> Finding {
     let Some(skew) = skew else {
         return Finding::good("clock", "the answer had no date to compare the clock with");
     };
@@ -184,10 +184,14 @@ fn clock(skew: Option<Skew>, lapse: Lapse, declared: Duration) -> Finding {
          right",
         declared.as_secs()
     );
-    match lapse {
+    match (lapse, clocks) {
         // Records are forgotten early or late, leases are not concerned.
-        Lapse::Observed => Finding::degraded("clock", text),
-        Lapse::Clocked => Finding::refused("clock", text),
+        (Lapse::Observed, _) => Finding::degraded("clock", text),
+        (Lapse::Clocked, Clocks::Trusted) => Finding::degraded(
+            "clock",
+            format!("{text}, unless everybody goes by it, as you said (`Clocks::Trusted`)"),
+        ),
+        (Lapse::Clocked, Clocks::Compared) => Finding::refused("clock", text),
     }
 }
 
@@ -229,9 +233,13 @@ mod tests {
     fn a_clock_that_is_off_matters_where_leases_go_by_it() {
         let declared = Duration::from_secs(5);
         let off = Some(Skew::Behind(Duration::from_secs(60)));
-        assert_eq!(clock(off, Lapse::Observed, declared).verdict, Verdict::Degraded);
-        assert_eq!(clock(off, Lapse::Clocked, declared).verdict, Verdict::Refused);
+        let (watched, clocked) =
+            ((Lapse::Observed, Clocks::Compared), (Lapse::Clocked, Clocks::Compared));
+        assert_eq!(clock(off, watched, declared).verdict, Verdict::Degraded);
+        assert_eq!(clock(off, clocked, declared).verdict, Verdict::Refused);
+        let trusted = (Lapse::Clocked, Clocks::Trusted);
+        assert_eq!(clock(off, trusted, declared).verdict, Verdict::Degraded);
         let near = Some(Skew::Ahead(Duration::from_secs(4)));
-        assert_eq!(clock(near, Lapse::Clocked, declared).verdict, Verdict::Good);
+        assert_eq!(clock(near, clocked, declared).verdict, Verdict::Good);
     }
 }

@@ -48,7 +48,7 @@ use oncekey_core::{
     Renewal, Restore, Restored, Store, StoreError, StoreHealth, Write,
 };
 
-pub use self::options::{DynamoOptions, MissingTable, Replicas};
+pub use self::options::{Clocks, DynamoOptions, MissingTable, Replicas};
 pub use self::schema::table_json;
 pub use self::sight::Lapse;
 
@@ -67,6 +67,7 @@ use crate::store::parts::is_forgotten;
 pub struct DynamoStore {
     caller: Caller,
     clock: Arc<dyn Clock>,
+    clocks: Clocks,
     sight: Arc<Sight>,
     lapse: Lapse,
     skew: Duration,

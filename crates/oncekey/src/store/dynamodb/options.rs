@@ -16,7 +16,7 @@ use oncekey_core::{Clock, ErrorKind, StoreError};
 use super::call::Caller;
 use super::error::{Place, unsuitable};
 use super::sight::{Lapse, Sight};
-use super::{DynamoStore, inspect, schema};
+use super::{DynamoStore, schema};
 use crate::clock::{SystemClock, SystemUptime, Uptime};
 use crate::store::parts::of_opening;
 
@@ -41,6 +41,7 @@ pub struct DynamoOptions {
     lapse: Lapse,
     skew: Duration,
     clock: Arc<dyn Clock>,
+    clocks: Clocks,
     uptime: Arc<dyn Uptime>,
 }
 
@@ -66,6 +67,18 @@ pub enum Replicas {
     OneWriter,
 }
 
+/// Whether the clock of the store is compared with DynamoDB's.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Clocks {
+    /// It is, and one that is further off than was declared is refused with
+    /// [`Lapse::Clocked`](super::Lapse::Clocked): leases would be taken over early.
+    #[default]
+    Compared,
+    /// Everybody who shares the table goes by one clock that was [given](DynamoOptions::clock), and
+    /// the operator sees to that: a simulation, for example, with a time of its own.
+    Trusted,
+}
+
 impl DynamoOptions {
     /// Opens `table`, with region and credentials as the AWS tools find them: environment, profile,
     /// role of the machine or of the container.
@@ -81,6 +94,7 @@ impl DynamoOptions {
             lapse: Lapse::default(),
             skew: SKEW,
             clock: Arc::new(SystemClock),
+            clocks: Clocks::default(),
             uptime: Arc::new(SystemUptime),
         }
     }
@@ -142,6 +156,12 @@ impl DynamoOptions {
         self
     }
 
+    /// Whether the clock is compared with DynamoDB's.
+    pub fn clocks(mut self, clocks: Clocks) -> Self {
+        self.clocks = clocks;
+        self
+    }
+
     /// Watches leases by another clock than the machine's uptime.
     pub fn uptime(mut self, uptime: Arc<dyn Uptime>) -> Self {
         self.uptime = uptime;
@@ -152,7 +172,7 @@ impl DynamoOptions {
     ///
     /// # Errors
     /// [`Unsuitable`](ErrorKind::Unsuitable) if it does not exist, is not made as it should be or may
-    /// not be used; the message says what to change. [`Unavailable`](ErrorKind::Unavailable) if
+    /// not be used, or if a check of `inspect` refuses it; the message says what to change. [`Unavailable`](ErrorKind::Unavailable) if
     /// it cannot be reached.
     pub async fn open(self) -> Result<DynamoStore, StoreError> {
         self.open_once().await.map_err(of_opening)
@@ -160,28 +180,30 @@ impl DynamoOptions {
 
     async fn open_once(self) -> Result<DynamoStore, StoreError> {
         let caller = self.connect().await?;
-        let table = match (schema::describe(&caller).await?.0, self.missing) {
+        match (schema::describe(&caller).await?.0, self.missing) {
             // Somebody else is making it at this moment.
             (Some(table), MissingTable::Create)
                 if table.table_status() == Some(&TableStatus::Creating) =>
             {
-                schema::wait(&caller).await?
+                schema::wait(&caller).await?;
             }
-            (Some(table), _) => table,
+            (Some(_), _) => {}
             (None, MissingTable::Create) => schema::create(&caller).await?,
             (None, MissingTable::Refuse) => return Err(caller.place.no_table()),
-        };
-        for finding in inspect::shape(&table, self.replicas) {
+        }
+        let sight = Arc::new(Sight::new(self.lapse, self.skew, self.uptime));
+        let Self { clock, clocks, lapse, skew, replicas, .. } = self;
+        let store = DynamoStore { caller, clock, clocks, sight, lapse, skew, replicas };
+        // Before anything is written: the table may be that of another program.
+        for finding in store.look_at_it().await?.findings {
             match finding.verdict {
                 Verdict::Good => {}
                 Verdict::Degraded => tracing::warn!(%finding, "the table could be set up better"),
                 Verdict::Refused => return Err(unsuitable(finding.text)),
             }
         }
-        schema::found(&caller).await?;
-        let sight = Arc::new(Sight::new(self.lapse, self.skew, self.uptime));
-        let Self { clock, lapse, skew, replicas, .. } = self;
-        Ok(DynamoStore { caller, clock, sight, lapse, skew, replicas })
+        schema::found(&store.caller).await?;
+        Ok(store)
     }
 
     async fn connect(&self) -> Result<Caller, StoreError> {

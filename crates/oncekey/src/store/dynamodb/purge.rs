@@ -1,7 +1,7 @@
 //! Removing what is over. DynamoDB would do it too, but days later.
 
 use oncekey_core::saved::{NotKept, Outcome};
-use oncekey_core::seal::Seal;
+use oncekey_core::seal::{RECORD_FORMAT, Seal};
 use oncekey_core::store::Purged;
 use oncekey_core::{
     Answer, Fence, KeyId, Lease, Owner, StateKind, StoreError, Timestamp, Tombstone,
@@ -164,6 +164,7 @@ impl Due {
         vec![
             (":was", number(self.lease.fence.number())),
             (":o", bytes(self.lease.owner.as_bytes())),
+            (":v", number(RECORD_FORMAT)),
             (":s", number(StateKind::Done.code())),
         ]
     }

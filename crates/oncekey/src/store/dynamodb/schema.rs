@@ -91,7 +91,7 @@ pub(super) async fn describe(
 }
 
 /// Makes the table and waits until it can be used.
-pub(super) async fn create(caller: &Caller) -> Result<TableDescription, StoreError> {
+pub(super) async fn create(caller: &Caller) -> Result<(), StoreError> {
     let broken = |_| unsuitable("the description of the table is incomplete");
     let schema = |name: &str, kind| {
         KeySchemaElement::builder().attribute_name(name).key_type(kind).build().map_err(broken)
@@ -128,7 +128,7 @@ pub(super) async fn create(caller: &Caller) -> Result<TableDescription, StoreErr
         }
     });
     made.await?;
-    let table = wait(caller).await?;
+    wait(caller).await?;
     let live = TimeToLiveSpecification::builder().attribute_name(GARBAGE).enabled(true).build();
     let live = caller
         .client
@@ -140,16 +140,16 @@ pub(super) async fn create(caller: &Caller) -> Result<TableDescription, StoreErr
         // the size of the table.
         tracing::warn!(%error, "DynamoDB was not told when items are garbage");
     }
-    Ok(table)
+    Ok(())
 }
 
 /// Waits until the table can be used.
-pub(super) async fn wait(caller: &Caller) -> Result<TableDescription, StoreError> {
+pub(super) async fn wait(caller: &Caller) -> Result<(), StoreError> {
     for _ in 0..PATIENCE {
         if let (Some(table), _) = describe(caller).await?
             && table.table_status() == Some(&TableStatus::Active)
         {
-            return Ok(table);
+            return Ok(());
         }
         tokio::time::sleep(LOOK_EVERY).await;
     }

@@ -6,10 +6,12 @@ use std::time::Duration;
 use aws_sdk_dynamodb::operation::update_item::builders::UpdateItemFluentBuilder;
 use aws_sdk_dynamodb::types::ReturnValue;
 use oncekey_core::decide::{Act, Judgement, judge};
+use oncekey_core::seal::RECORD_FORMAT;
 use oncekey_core::store::Times;
 use oncekey_core::{
-    Completion, Fence, Lease, Renewal, Sent, StateKind, StoreError, Timestamp, Write,
+    Completion, ErrorKind, Fence, Lease, Renewal, Sent, StateKind, StoreError, Timestamp, Write,
 };
+use tokio::time::{Instant, timeout_at};
 
 use super::DynamoStore;
 use super::call::{Earlier, Values, Written, side_by_side, values_of};
@@ -26,12 +28,18 @@ pub(super) const TURNS: usize = 16;
 /// them in a few hundred milliseconds, and leaves connections for everybody else.
 const RENEWALS: usize = 32;
 
-/// Fence, owner and state are as they were read.
-pub(super) const AS_READ: &str = "f = :was AND o = :o AND s = :s";
+/// Renewals end after a quarter of the span that is asked for, and not before this: one that hangs must
+/// not hide what became of the others from whoever waits for a third of the span. A second is what a
+/// table that is moved takes, with another for a try after that.
+const SHORTEST_ROUND: Duration = Duration::from_secs(2);
 
-const HELD: &str = "f = :f AND o = :o AND s = :running";
-const OPEN: &str = "f = :f AND o = :o AND s IN (:running, :unknown, :parked)";
-const NOT_KNOWN_YET: &str = "f = :f AND o = :o AND s IN (:running, :parked)";
+/// Fence, owner and state are as they were read, and so is the format: what a newer version has written
+/// means something else, and is not written over.
+pub(super) const AS_READ: &str = "f = :was AND o = :o AND v = :v AND s = :s";
+
+const HELD: &str = "f = :f AND o = :o AND v = :v AND s = :running";
+const OPEN: &str = "f = :f AND o = :o AND v = :v AND s IN (:running, :unknown, :parked)";
+const NOT_KNOWN_YET: &str = "f = :f AND o = :o AND v = :v AND s IN (:running, :parked)";
 
 impl DynamoStore {
     pub(super) async fn renew_one(
@@ -45,7 +53,14 @@ impl DynamoStore {
                 Written::Done(_) => return Ok(Renewal::Until(lease.until)),
                 Written::Failed { old, .. } => old,
             };
-            match judge(Slot::standing(old.as_ref())?, &lease, Act::Renew) {
+            let standing = match Slot::standing(old.as_ref()) {
+                Ok(standing) => standing,
+                Err(damage) => {
+                    tracing::error!(%damage, "the lease of a damaged record is lost");
+                    return Ok(Renewal::Lost);
+                }
+            };
+            match judge(standing, &lease, Act::Renew) {
                 Judgement::Fenced => return Ok(Renewal::Lost),
                 Judgement::Apply | Judgement::Already => {}
             }
@@ -54,17 +69,36 @@ impl DynamoStore {
     }
 
     /// Renews side by side. Each is a write of its own: a transaction over all of them would fail
-    /// as a whole for one that is lost, and cost twice as much.
+    /// as a whole for one that is lost, and cost twice as much. So one that fails, because its
+    /// partition is throttled for example, keeps none of the others from being renewed.
     pub(super) async fn renew_all(
         &self,
         leases: &[Lease],
         span: Duration,
     ) -> Result<Vec<Renewal>, StoreError> {
+        let deadline = Instant::now() + (span / 4).max(SHORTEST_ROUND);
         let calls = leases.iter().map(|lease| {
             let (store, lease) = (self.clone(), *lease);
-            async move { store.renew_one(&lease, span).await }
+            async move {
+                let renewed = timeout_at(deadline, store.renew_one(&lease, span)).await;
+                Ok(renewed.unwrap_or_else(|_| Err(late())))
+            }
         });
-        side_by_side(calls.collect::<Vec<_>>(), RENEWALS).await
+        let (mut renewals, mut failed) = (Vec::with_capacity(leases.len()), None);
+        for renewed in side_by_side(calls.collect::<Vec<_>>(), RENEWALS).await? {
+            renewals.push(renewed.unwrap_or_else(|error| {
+                failed = Some(error);
+                Renewal::Failed
+            }));
+        }
+        match failed {
+            Some(error) if renewals.iter().all(|renewal| *renewal == Renewal::Failed) => Err(error),
+            Some(error) => {
+                tracing::debug!(%error, "some leases could not be renewed");
+                Ok(renewals)
+            }
+            None => Ok(renewals),
+        }
     }
 
     /// Writes the end of a lease and counts the beat.
@@ -278,9 +312,18 @@ impl DynamoStore {
     }
 }
 
+/// A renewal was given up so that the others could be told. It may have been made.
+fn late() -> StoreError {
+    StoreError::new(ErrorKind::Ambiguous, "DynamoDB did not answer in time for this lease to last")
+}
+
 /// The proof of a lease.
 fn held_by(lease: &Lease) -> Values<'static> {
-    vec![(":f", number(lease.fence.number())), (":o", bytes(lease.owner.as_bytes()))]
+    vec![
+        (":f", number(lease.fence.number())),
+        (":o", bytes(lease.owner.as_bytes())),
+        (":v", number(RECORD_FORMAT)),
+    ]
 }
 
 fn open_states() -> [(&'static str, aws_sdk_dynamodb::types::AttributeValue); 3] {

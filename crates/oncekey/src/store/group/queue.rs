@@ -222,10 +222,16 @@ impl<O: Operation> Batch<O> {
         }
     }
 
-    /// Tells everybody from `first` on what went wrong.
-    pub(super) fn fail(&mut self, first: usize, error: &StoreError) {
-        let each = self.callers.iter().skip(first);
-        let errors = each.map(|_| Err(StoreError::new(error.kind(), full_text(error)))).collect();
+    /// Tells everybody from `first` on what went wrong. Whoever is alone gets the cause with it; of
+    /// several, each hears the text alone: what a server says may quote values of the others.
+    pub(super) fn fail(&mut self, first: usize, error: StoreError) {
+        let errors = match self.callers.len().saturating_sub(first) {
+            1 => vec![Err(error)],
+            several => {
+                let one = |_| Err(StoreError::new(error.kind(), error.to_string()));
+                (0..several).map(one).collect()
+            }
+        };
         self.answer(first, errors);
     }
 }
@@ -268,13 +274,5 @@ impl Room {
         self.left -= 1;
         self.bytes = self.bytes.saturating_sub(size);
         true
-    }
-}
-
-/// The text of an error with its cause: an error cannot be cloned, and everybody gets their own.
-fn full_text(error: &StoreError) -> String {
-    match std::error::Error::source(error) {
-        Some(source) => format!("{error} ({source})"),
-        None => error.to_string(),
     }
 }

@@ -74,7 +74,8 @@ impl Fake {
 }
 
 fn error(kind: ErrorKind) -> StoreError {
-    StoreError::new(kind, "as the test says")
+    // As servers do: with the values of one operation in it.
+    StoreError::new(kind, "as the test says").with_source(std::io::Error::other("entry '7-secret'"))
 }
 
 impl Backend for Fake {
@@ -241,6 +242,25 @@ async fn after_an_error_of_which_nobody_knows_the_effect_everybody_is_told_so() 
         assert_eq!(kinds(asked).await, [Err(ErrorKind::Ambiguous), Err(ErrorKind::Ambiguous)]);
         assert_eq!(kinds(ask_all(&group, [op(1)]).await).await, [Ok(1)], "the keys are free");
         assert_eq!(*fake.connections.lock().unwrap(), 2, "the connection was dropped: {fate:?}");
+    }
+}
+
+/// Nobody hears the words of the server about somebody else.
+#[tokio::test(start_paused = true)]
+async fn what_a_server_says_about_one_is_not_told_to_the_others() {
+    let fake = Fake::new(0);
+    let group = Arc::new(Group::start(&fake, LIMITS));
+    let first = ask_all(&group, [op(1)]).await;
+    let others = ask_all(&group, [op(2), op(3)]).await;
+    fake.meets(&[Fate::Unknown, Fate::Unknown]);
+    fake.gate.add_permits(2);
+    for (asked, is_alone) in [(first, true), (others, false)] {
+        for asked in asked {
+            let error = asked.await.unwrap().unwrap_err();
+            assert!(!error.to_string().contains("secret"), "{error}");
+            let has_cause = std::error::Error::source(&error).is_some();
+            assert_eq!(has_cause, is_alone, "{error:?}");
+        }
     }
 }
 

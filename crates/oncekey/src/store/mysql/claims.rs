@@ -22,10 +22,10 @@ use tokio::time::sleep;
 
 use super::error::{DUPLICATE, OUT_OF_RANGE, Trouble};
 use super::insert::{self, Mark};
-use super::session::{Session, Set};
+use super::session::{COMMIT, Session, Set};
 use super::sql::{self, NOW, Tables, push_hex};
 use super::{remove, row};
-use crate::store::parts::{self, Assembled};
+use crate::store::parts::{self, Assembled, Damage};
 
 /// A claim with what can be computed before the server is asked.
 #[derive(Debug)]
@@ -131,10 +131,21 @@ pub(super) async fn run(
             Err(trouble) if trouble.is_contention() && round + 1 < ROUNDS => {
                 pause(claims[0], round).await;
             }
+            // What was granted is committed, and must not be asked for again as if it were not.
+            Err(trouble) if answers.iter().any(is_won) => {
+                for answer in &mut answers {
+                    answer.get_or_insert_with(|| Err(trouble.after_commit()));
+                }
+                break;
+            }
             Err(trouble) => return Err(trouble),
         }
     }
     Ok(answers.into_iter().map(|answer| answer.unwrap_or_else(|| Err(contended()))).collect())
+}
+
+fn is_won(answer: &Option<Result<Came, StoreError>>) -> bool {
+    matches!(answer, Some(Ok(Came::Decided(Claimed::Won { .. }))))
 }
 
 /// Reads the records of the claims that are still open and answers whatever is no insert.
@@ -189,7 +200,9 @@ async fn decide_on(
             let before = Some(record.fence).max(mark);
             let fence = Fence::next(before, now);
             if Some(fence) <= before {
-                return Err(Trouble::damaged("a fence at the end of the numbers"));
+                // It concerns this key alone.
+                let end = Damage::Damaged("a fence at the end of the numbers");
+                return Ok(Some(Err(end.into())));
             }
             Lease { id: claim.id, fence, owner: claim.owner, until }
         }
@@ -205,7 +218,7 @@ async fn decide_on(
     let sets = if record.state.kind() == StateKind::Done {
         // With its record, the answer has lost what it belongs to.
         let answer = remove::answer(tables, &record.id, record.fence);
-        session.run(&["BEGIN", &change, &answer, "COMMIT"]).await?.into_iter().skip(1).collect()
+        session.run(&["BEGIN", &change, &answer, COMMIT]).await?.into_iter().skip(1).collect()
     } else {
         session.run(&[change]).await?
     };
@@ -253,7 +266,8 @@ fn as_read(record: &Record) -> String {
         State::Unknown { since } | State::Parked { since } => (since, None),
     };
     let mut text = format!(
-        "`key_id` = {} AND `fence` = {} AND `owner` = {} AND `state` = {} AND `at` = {}",
+        "`key_id` = {} AND `fence` = {} AND `owner` = {} AND `format` = {RECORD_FORMAT} \
+         AND `state` = {} AND `at` = {}",
         sql::hex(record.id.as_bytes()),
         record.fence,
         sql::hex(record.owner.as_bytes()),

@@ -3,6 +3,9 @@
 //! All operations of a kind are one statement, in the order of their keys. What the server says about the
 //! number of rows is believed only if it fits; otherwise the rows are read and the core judges each.
 //!
+//! Every condition names the format: what a newer version has written means something else, and is not
+//! written over. It is found when the rows are read.
+//!
 //! A completion changes its record and inserts an answer, in one transaction. No answer may be stored
 //! whose record was not there to be completed. So the insert is told how many rows the change before it
 //! must have found, and is refused if it found fewer: the text ends there, nothing is committed, and the
@@ -13,12 +16,13 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use oncekey_core::decide::{Act, Judgement, judge};
+use oncekey_core::seal::RECORD_FORMAT;
 use oncekey_core::{ErrorKind, KeyId, Lease, Sent, StateKind, StoreError, Write};
 use tokio::time::sleep;
 
 use super::answer::{self, Times};
 use super::error::{NULL, Trouble};
-use super::session::{Session, Set};
+use super::session::{COMMIT, Session, Set};
 use super::sql::{self, EVERYTHING, NOW, Tables, push_hex};
 use super::{remove, row};
 use crate::store::parts::CompletionParts;
@@ -90,7 +94,14 @@ pub(super) async fn run(
         match session.run(&script.statements).await {
             Ok(sets) => {
                 let doubtful = script.read(&sets, &mut answers);
-                judge_afresh(session, tables, writings, &doubtful, &mut answers).await?;
+                let judged = judge_afresh(session, tables, writings, &doubtful, &mut answers).await;
+                // All of it is committed. Whoever has an answer has a true one, and the others must
+                // not be run again as if nothing had happened.
+                if let Err(trouble) = judged {
+                    for place in doubtful {
+                        answers[place].get_or_insert_with(|| Err(trouble.after_commit()));
+                    }
+                }
                 break;
             }
             Err(trouble) if trouble.code() == Some(NULL) => {
@@ -146,7 +157,7 @@ impl Script {
             script.add(remove::raise(tables, fence));
         }
         if !is_one {
-            script.add("COMMIT".to_owned());
+            script.add(COMMIT.to_owned());
         }
         script
     }
@@ -199,9 +210,11 @@ impl Script {
             }
         }
         for (set, place) in self.removals {
-            // A release whose record is gone is fenced, whoever removed it.
-            let write = if matched(set) == 0 { Write::Fenced } else { Write::Applied };
-            answers[place] = Some(Ok(write));
+            if matched(set) == 0 {
+                doubtful.push(place);
+            } else {
+                answers[place] = Some(Ok(Write::Applied));
+            }
         }
         doubtful
     }
@@ -261,7 +274,7 @@ fn change_of(tables: &Tables, lease: &Lease, change: &str) -> String {
 /// into `@n`, from where the answer has it. If the change finds no record, the answer is refused.
 pub(super) fn complete_one(tables: &Tables, lease: &Lease, parts: &CompletionParts) -> [String; 2] {
     let at = format!("@n := {}", answer::at(NOW, format_args!("r.`fence`")));
-    let change = format!("{} WHERE r.`state` IN ({})", completion(&at), open_states());
+    let change = format!("{} WHERE {}", completion(&at), known(&open_states()));
     [change_of(tables, lease, &change), answer::insert_one(tables, lease, parts)]
 }
 
@@ -270,11 +283,11 @@ pub(super) fn complete_one(tables: &Tables, lease: &Lease, parts: &CompletionPar
 /// when little is open, and would lock records in another order.
 fn completed<'w>(tables: &Tables, leases: impl Iterator<Item = &'w Lease>) -> String {
     let mut text = format!(
-        "UPDATE {} AS r FORCE INDEX (`key_id`) {} WHERE r.`state` IN ({}) \
+        "UPDATE {} AS r FORCE INDEX (`key_id`) {} WHERE {} \
          AND (r.`key_id`, r.`fence`, r.`owner`) IN (",
         tables.records,
         completion(&answer::at("@n", format_args!("r.`fence`"))),
-        open_states()
+        known(&open_states())
     );
     for (nth, Lease { id, fence, owner, .. }) in leases.enumerate() {
         text.push_str(if nth == 0 { "(" } else { ", (" });
@@ -321,17 +334,23 @@ fn change(end: &End) -> String {
     match end {
         End::Send => {
             let sent = Sent::Yes.code();
-            format!("SET r.`sent` = {sent} WHERE r.`state` = {running}")
+            format!("SET r.`sent` = {sent} WHERE {}", known(&running.to_string()))
         }
-        End::Unknown => format!(
-            "SET r.`state` = {unknown}, r.`at` = @n WHERE r.`state` IN ({running}, {parked})"
-        ),
+        End::Unknown => {
+            let open = known(&format!("{running}, {parked}"));
+            format!("SET r.`state` = {unknown}, r.`at` = @n WHERE {open}")
+        }
         End::Complete(_) | End::Release => unreachable!("it is written in another way"),
     }
 }
 
+/// The condition that the records `r` are in one of these states, and mean what this version means.
+fn known(states: &str) -> String {
+    format!("r.`format` = {RECORD_FORMAT} AND r.`state` IN ({states})")
+}
+
 /// The states from which an attempt can end.
-pub(super) fn open_states() -> String {
+fn open_states() -> String {
     let [running, unknown, parked] =
         [StateKind::Running, StateKind::Unknown, StateKind::Parked].map(StateKind::code);
     format!("{running}, {unknown}, {parked}")
@@ -341,7 +360,8 @@ pub(super) fn open_states() -> String {
 pub(super) fn held(lease: &Lease) -> String {
     let id: &KeyId = &lease.id;
     format!(
-        "`key_id` = {} AND `fence` = {} AND `owner` = {} AND `state` IN ({})",
+        "`key_id` = {} AND `fence` = {} AND `owner` = {} AND `format` = {RECORD_FORMAT} \
+         AND `state` IN ({})",
         sql::hex(id.as_bytes()),
         lease.fence,
         sql::hex(lease.owner.as_bytes()),

@@ -13,6 +13,9 @@ use crate::store::parts::Damage;
 pub(super) enum Trouble {
     /// The server refused a statement. Its transaction was rolled back.
     Refused(ServerError),
+    /// The server answered a commit with an error. It may have come after the fact: a binary log that
+    /// could not be written, for example, or a disk that was full when the logs were rotated.
+    Commit(ServerError),
     /// The connection broke midway.
     Lost(Error),
     /// No answer came in time.
@@ -35,12 +38,15 @@ pub(super) const OUT_OF_RANGE: u16 = 1690;
 /// A column that takes no NULL was given one: how a batch of completions notices that one of its records
 /// is not there to be completed.
 pub(super) const NULL: u16 = 1048;
+/// The user may not do this.
+pub(super) const DENIED: [u16; 5] = [1044, 1142, 1143, 1227, 1370];
 /// A lock was waited for too long, or a deadlock was broken. The transaction is gone; asking again
 /// is the cure.
 const CONTENDED: [u16; 2] = [1205, 1213];
-/// Refusals that may come although the commit took effect: an error during the commit itself, a
-/// server that shuts down, a statement or a connection that an operator killed.
-const PERHAPS_COMMITTED: [u16; 5] = [1053, 1105, 1180, 1317, 1927];
+/// Refusals that may come although the commit took effect, also that of a statement which is a
+/// transaction by itself: an error during the commit, a log that could not be written, a server that
+/// shuts down, a statement or a connection that an operator killed.
+const PERHAPS_COMMITTED: [u16; 7] = [1026, 1053, 1105, 1180, 1317, 1598, 1927];
 
 impl Trouble {
     /// A row is not what was written, in this respect.
@@ -48,13 +54,44 @@ impl Trouble {
         Self::Row(Damage::Damaged(what))
     }
 
+    /// An error in answer to a commit. After a deadlock, which a cluster notices that late, the
+    /// transaction is gone for certain.
+    pub(super) fn of_commit(error: Error) -> Self {
+        match Self::from(error) {
+            Self::Refused(error) if !CONTENDED.contains(&error.code) => Self::Commit(error),
+            other => other,
+        }
+    }
+
+    /// What it means for somebody whose call went along with others that were committed: whatever went
+    /// wrong then, nobody knows what became of this one.
+    pub(super) fn after_commit(&self) -> StoreError {
+        let text = match self {
+            Self::Refused(error) | Self::Commit(error) => {
+                format!("the server refused to say more (error {})", error.code)
+            }
+            Self::Lost(_) => "the connection to the server was lost".to_owned(),
+            Self::Silent(span) => format!("the server did not answer within {span:?}"),
+            Self::NotSent(error) => error.to_string(),
+            Self::Row(damage) => damage.to_string(),
+            Self::NoMark => NO_MARK.to_owned(),
+        };
+        StoreError::new(
+            ErrorKind::Ambiguous,
+            format!("a part of the batch was committed, and then {text}"),
+        )
+    }
+
     /// The server's code, if it refused.
     pub(super) fn code(&self) -> Option<u16> {
         match self {
             Self::Refused(error) => Some(error.code),
-            Self::Lost(_) | Self::Silent(_) | Self::NotSent(_) | Self::Row(_) | Self::NoMark => {
-                None
-            }
+            Self::Commit(_)
+            | Self::Lost(_)
+            | Self::Silent(_)
+            | Self::NotSent(_)
+            | Self::Row(_)
+            | Self::NoMark => None,
         }
     }
 
@@ -82,7 +119,7 @@ impl Trouble {
             Self::NotSent(error) => Failure::NotSent(error),
             Self::Row(damage) => Failure::Refused(damage.into()),
             Self::NoMark => Failure::Refused(StoreError::new(ErrorKind::Corrupt, NO_MARK)),
-            unknown @ (Self::Refused(_) | Self::Lost(_) | Self::Silent(_)) => {
+            unknown @ (Self::Refused(_) | Self::Commit(_) | Self::Lost(_) | Self::Silent(_)) => {
                 Failure::Unknown(unknown.of_write())
             }
         }
@@ -95,6 +132,10 @@ impl Trouble {
                 StoreError::new(kind, "the server broke a statement off").with_source(error)
             }
             Self::Refused(error) => from_server(error),
+            Self::Commit(error) => {
+                let text = "the server answered a commit with an error, and may have made it";
+                StoreError::new(unheard, text).with_source(error)
+            }
             Self::Lost(error) => {
                 StoreError::new(unheard, "the connection to the server was lost").with_source(error)
             }
@@ -180,7 +221,7 @@ pub(super) fn from_server(error: ServerError) -> StoreError {
             "the server takes no more connections: raise max_connections, or lower the writers and \
              readers of this store",
         ),
-        1044 | 1142 | 1143 | 1227 | 1370 => (
+        code if DENIED.contains(&code) => (
             ErrorKind::Unsuitable,
             "the user lacks rights: grant it SELECT, INSERT, UPDATE and DELETE on the tables of \
              oncekey, and CREATE for migrations",
@@ -269,5 +310,23 @@ mod tests {
             assert!(matches!(trouble().of_batch(), Failure::Unknown(_)));
         }
         assert!(matches!(refused(1213).of_batch(), Failure::Refused(_)));
+    }
+
+    /// A full disk that is told in answer to a statement has changed nothing; in answer to a commit it
+    /// may have come after the fact. A deadlock never does.
+    #[test]
+    fn an_error_in_answer_to_a_commit_is_ambiguous() {
+        for code in [1021, 1026, 1290, 1598, 3_100] {
+            let answered = |code| match refused(code) {
+                Trouble::Refused(error) => Trouble::of_commit(Error::Server(error)),
+                other => other,
+            };
+            assert_eq!(answered(code).of_write().kind(), ErrorKind::Ambiguous, "{code}");
+            assert!(matches!(answered(code).of_batch(), Failure::Unknown(_)), "{code}");
+            assert_eq!(answered(code).code(), None, "nothing is tried again because of it");
+            assert!(answered(1213).is_contention());
+        }
+        assert!(matches!(refused(1021).of_batch(), Failure::Refused(_)));
+        assert!(matches!(refused(1026).of_batch(), Failure::Unknown(_)), "it commits by itself");
     }
 }

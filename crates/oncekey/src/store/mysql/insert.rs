@@ -18,7 +18,7 @@ use oncekey_core::{Claim, Claimed, Fence, Grant, Lease, Sent, StoreError, Timest
 use super::claims::{COLUMNS, Came, PreparedClaim, push_values};
 use super::error::Trouble;
 use super::row;
-use super::session::{Session, Set};
+use super::session::{COMMIT, Session, Set};
 use super::sql::{self, EVERYTHING, NOW, Tables};
 
 /// What is believed of the high-water mark before an insert.
@@ -75,7 +75,14 @@ pub(super) async fn insert(
         (those, Mark::Trusted | Mark::Read) => several(tables, those),
     };
     let sets = session.run(&statements).await?;
-    let (now, fence) = granted(&sets)?;
+    let (now, fence) = match granted(&sets) {
+        Ok(granted) => granted,
+        // It is committed, and nobody can say with which fence.
+        Err(trouble) => {
+            open.iter().for_each(|&place| answers[place] = Some(Err(trouble.after_commit())));
+            return Ok(());
+        }
+    };
     for &place in open {
         let Claim { id, owner, lease, .. } = &claims[place].claim;
         let until = Timestamp::from_micros(now.micros() + sql::micros(*lease));
@@ -97,7 +104,7 @@ fn lone(tables: &Tables, prepared: &PreparedClaim) -> [String; 4] {
     let until = format!("`fence` + {}", sql::micros(claim.lease));
     push_values(&mut row, prepared, &fence, claim.sent, [&until, "`fence`"]);
     row.push_str(", `fence`)");
-    ["BEGIN".to_owned(), row, second_look(tables, "@n"), "COMMIT".to_owned()]
+    ["BEGIN".to_owned(), row, second_look(tables, "@n"), COMMIT.to_owned()]
 }
 
 /// Claims free keys, with a first look at the mark. What the rows have in common is computed once.
@@ -115,7 +122,7 @@ fn several(tables: &Tables, those: &[&PreparedClaim]) -> Vec<String> {
         rows.push_str(", @f)");
     }
     let begin = "BEGIN".to_owned();
-    vec![look, leases.set(), begin, rows, second_look(tables, "@f"), "COMMIT".to_owned()]
+    vec![look, leases.set(), begin, rows, second_look(tables, "@f"), COMMIT.to_owned()]
 }
 
 /// Tells the clock and the fence. If the mark has reached the fence, or is gone, this adds to the largest

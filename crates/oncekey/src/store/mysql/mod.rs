@@ -29,18 +29,21 @@ mod error;
 mod insert;
 mod inspect;
 mod large;
+mod life;
 mod op;
 mod options;
 mod purge;
 mod remove;
 mod renew;
 mod restore;
+mod rights;
 mod row;
 mod schema;
 mod session;
 mod sql;
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -62,6 +65,7 @@ pub use self::schema::{Migrate, migration_sql};
 use self::claims::{Came, Likely, PreparedClaim};
 use self::ends::{End, Writing};
 use self::error::{DUPLICATE, Trouble};
+use self::life::Guard;
 use self::op::{Op, Reply};
 use self::session::{Pool, Session};
 use self::sql::Tables;
@@ -79,7 +83,10 @@ const ATTEMPTS: u32 = 5;
 pub struct MysqlStore {
     group: Group<Op>,
     pool: Pool,
+    /// For renewals alone: however long everything else waits for connections or locks, leases last.
+    renewals: Pool,
     tables: Tables,
+    guard: Arc<Guard>,
     /// Keys that this process has met: they are likely to have a record.
     seen: Cache<KeyId, ()>,
 }
@@ -109,10 +116,10 @@ impl MysqlStore {
 /// taken it back as a whole. A macro, because the compiler cannot tell yet that an asynchronous closure
 /// over borrowed values may move between threads.
 macro_rules! pooled {
-    ($store:expr, |$session:ident| $work:expr) => {{
+    ($pool:expr, |$session:ident| $work:expr) => {{
         let mut attempt = 1;
         loop {
-            let ended = match $store.pool.hold().await {
+            let ended = match $pool.hold().await {
                 Ok(mut held) => {
                     let $session: &mut Session = &mut held;
                     $work.await
@@ -143,7 +150,7 @@ impl Store for MysqlStore {
                 Reply::Claimed(Came::Far) => {}
                 Reply::Wrote(_) => unreachable!("{WRONG}"),
             }
-            let read = pooled!(self, |session| large::read(session, &self.tables, &claim.id));
+            let read = pooled!(self.pool, |session| large::read(session, &self.tables, &claim.id));
             let (record, now) = read.map_err(Trouble::of_read)?;
             // Gone or stripped in between: then it is decided anew.
             if let Some(record) = record.map(Box::new)
@@ -158,12 +165,22 @@ impl Store for MysqlStore {
         // Each once: a second renewal would tell another time than the first.
         let unique: HashSet<_> = leases.iter().map(proof).collect();
         let unique: Vec<_> = unique.into_iter().collect();
-        let mut renewals = HashMap::new();
+        let (mut renewals, mut failed) = (HashMap::new(), None);
         for some in unique.chunks(renew::MOST) {
-            let renewed = pooled!(self, |session| renew::renew(session, &self.tables, some, span));
-            renewals.extend(some.iter().copied().zip(renewed.map_err(Trouble::of_write)?));
+            let renewed =
+                pooled!(self.renewals, |session| renew::renew(session, &self.tables, some, span));
+            match renewed {
+                Ok(renewed) => renewals.extend(some.iter().copied().zip(renewed)),
+                Err(trouble) => failed = Some(trouble.of_write()),
+            }
         }
-        let answer = |lease| renewals.get(&proof(lease)).copied().unwrap_or(Renewal::Lost);
+        match failed {
+            // What was renewed counts, whatever became of the others.
+            Some(error) if renewals.is_empty() => return Err(error),
+            Some(error) => tracing::debug!(%error, "some leases could not be renewed"),
+            None => {}
+        }
+        let answer = |lease| renewals.get(&proof(lease)).copied().unwrap_or(Renewal::Failed);
         Ok(leases.iter().map(answer).collect())
     }
 
@@ -175,7 +192,7 @@ impl Store for MysqlStore {
         completion.check()?;
         if let Some(body) = large::body_of(completion) {
             let (tables, answer) = (&self.tables, (completion, body));
-            let ended = pooled!(self, |session| large::record(session, tables, lease, answer));
+            let ended = pooled!(self.pool, |session| large::record(session, tables, lease, answer));
             return ended.map_err(Trouble::of_write);
         }
         let parts = CompletionParts::new(lease, completion, 0);
@@ -191,7 +208,7 @@ impl Store for MysqlStore {
     }
 
     async fn get(&self, id: &KeyId) -> Result<Option<Record>, StoreError> {
-        let read = pooled!(self, |session| large::read(session, &self.tables, id));
+        let read = pooled!(self.pool, |session| large::read(session, &self.tables, id));
         let (record, now) = read.map_err(Trouble::of_read)?;
         Ok(record.filter(|record| !is_forgotten(record, now)))
     }
@@ -200,7 +217,7 @@ impl Store for MysqlStore {
         let mut purged = Purged::default();
         while purged.total() < limit {
             let slice = PURGE_SLICE.min(limit - purged.total());
-            let some = pooled!(self, |session| purge::purge(session, &self.tables, slice));
+            let some = pooled!(self.pool, |session| purge::purge(session, &self.tables, slice));
             let Purged { forgotten, stripped } = some.map_err(Trouble::of_write)?;
             purged.forgotten += forgotten;
             purged.stripped += stripped;
@@ -216,17 +233,17 @@ impl Store for MysqlStore {
 impl Browse for MysqlStore {
     async fn list(&self, filter: &Filter, page: &Page) -> Result<Listing, StoreError> {
         browse::check_cursor(page)?;
-        pooled!(self, |session| browse::list(session, &self.tables, filter, page))
+        pooled!(self.pool, |session| browse::list(session, &self.tables, filter, page))
             .map_err(Trouble::of_read)
     }
 
     async fn count(&self, filter: &Filter, cap: usize) -> Result<Count, StoreError> {
-        pooled!(self, |session| browse::count(session, &self.tables, filter, cap))
+        pooled!(self.pool, |session| browse::count(session, &self.tables, filter, cap))
             .map_err(Trouble::of_read)
     }
 
     async fn find(&self, key: &Text, limit: usize) -> Result<Vec<Summary>, StoreError> {
-        pooled!(self, |session| browse::find(session, &self.tables, key, limit))
+        pooled!(self.pool, |session| browse::find(session, &self.tables, key, limit))
             .map_err(Trouble::of_read)
     }
 }
@@ -237,7 +254,8 @@ impl Browse for MysqlStore {
 #[async_trait]
 impl Erase for MysqlStore {
     async fn erase(&self, id: &KeyId) -> Result<Erased, StoreError> {
-        pooled!(self, |session| erase::erase(session, &self.tables, id)).map_err(Trouble::of_write)
+        pooled!(self.pool, |session| erase::erase(session, &self.tables, id))
+            .map_err(Trouble::of_write)
     }
 }
 
@@ -256,7 +274,7 @@ impl Restore for MysqlStore {
     async fn restore(&self, record: &Record) -> Result<Restored, StoreError> {
         core_restore::check(record)?;
         for attempt in 1.. {
-            match pooled!(self, |session| restore::restore(session, &self.tables, record)) {
+            match pooled!(self.pool, |session| restore::restore(session, &self.tables, record)) {
                 // Somebody has made the record meanwhile: then it is compared with that.
                 Err(trouble) if trouble.code() == Some(DUPLICATE) && attempt < ATTEMPTS => {}
                 ended => return ended.map_err(Trouble::of_write),
@@ -266,7 +284,15 @@ impl Restore for MysqlStore {
     }
 
     async fn lineage(&self) -> Result<Lineage, StoreError> {
-        pooled!(self, |session| restore::lineage(session, &self.tables)).map_err(Trouble::of_read)
+        let life = pooled!(self.pool, |session| restore::life(session, &self.tables));
+        let life = life.map_err(Trouble::of_read)?;
+        self.guard.told(&life);
+        Ok(Lineage::new(life))
+    }
+
+    async fn adopt(&self) -> Result<(), StoreError> {
+        self.guard.adopt();
+        Ok(())
     }
 }
 

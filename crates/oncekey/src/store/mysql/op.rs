@@ -5,6 +5,7 @@ use oncekey_core::{KeyId, StoreError, Write};
 use super::claims::{self, Came, PreparedClaim, Wariness};
 use super::ends::{self, End, Writing};
 use super::error::Trouble;
+use super::life::{Grants, moved};
 use super::session::{Server, Session};
 use super::sql::Tables;
 use crate::store::group::{Answers, Backend, Failure, Operation};
@@ -74,6 +75,9 @@ impl Backend for Batches {
 
     /// A batch holds either claims or writes, never both.
     async fn run(&self, session: &mut Session, batch: &[Op]) -> Result<Answers<Op>, Failure> {
+        if self.server.is_outdated(session) {
+            return Err(Failure::NotSent(moved()));
+        }
         session.wake().await.map_err(Trouble::of_batch)?;
         let (mut claims, mut writings) = (Vec::new(), Vec::new());
         for op in batch {
@@ -83,6 +87,11 @@ impl Backend for Batches {
             }
         }
         if writings.is_empty() {
+            match self.server.grants(session) {
+                Grants::Allowed => {}
+                Grants::Stopped => return Err(Failure::Refused(moved())),
+                Grants::Outdated => return Err(Failure::NotSent(moved())),
+            }
             let came = claims::run(session, &self.tables, &self.wariness, &claims).await;
             let came = came.map_err(Trouble::of_batch)?;
             return Ok(came.into_iter().map(|came| came.map(Reply::Claimed)).collect());

@@ -13,11 +13,12 @@ use quick_cache::sync::Cache;
 use super::claims::Wariness;
 use super::error::unsuitable;
 use super::inspect::{self, Galera};
+use super::life::Guard;
 use super::op::Batches;
 use super::schema::{self, Migrate, PREFIX};
 use super::session::{Pool, Server};
 use super::sql::Tables;
-use super::{MysqlStore, SEEN};
+use super::{MysqlStore, SEEN, rights};
 use crate::store::group::{Company, Group, Limits, Mixing};
 use crate::store::parts::of_opening;
 
@@ -36,7 +37,10 @@ pub struct MysqlOptions {
 
 /// Connections that write batches.
 const WRITERS: usize = 4;
-/// Connections for reads, renewals, purges and large bodies.
+/// Connections for renewals. One does them all; with another, a renewal that waits for the lock of its
+/// record does not keep the next ones waiting.
+const RENEWERS: usize = 2;
+/// Connections for reads, purges and large bodies.
 const READERS: usize = 8;
 /// How long the server may take to answer, or to open a connection. Twice the time for which it waits
 /// for a lock, with a second for the work.
@@ -91,7 +95,8 @@ impl MysqlOptions {
         self
     }
 
-    /// How many connections read, renew, purge and write large bodies, instead of eight.
+    /// How many connections read, purge and write large bodies, instead of eight. Two more are kept for
+    /// renewals.
     pub fn readers(mut self, readers: usize) -> Self {
         self.readers = readers;
         self
@@ -131,11 +136,12 @@ impl MysqlOptions {
 
     async fn open_once(self) -> Result<MysqlStore, StoreError> {
         let tables = Tables::new(&self.prefix)?;
-        let server = Server {
+        let mut server = Server {
             options: self.parse()?,
             galera: self.galera,
             connect: self.timeout,
             patience: self.timeout,
+            guard: None,
         };
         let mut session = server.connect().await?;
         match self.migrate {
@@ -149,11 +155,15 @@ impl MysqlOptions {
         for finding in health.findings.iter().filter(|f| f.verdict == Verdict::Degraded) {
             tracing::warn!(check = finding.check, "{}", finding.text);
         }
+        rights::check(&mut session, &tables).await?;
+        let guard = Arc::new(Guard::new(&tables));
+        server.guard = Some(Arc::clone(&guard));
         let wariness = Wariness::default();
         let batches = Batches { server: server.clone(), tables: tables.clone(), wariness };
         let group = Group::start(&Arc::new(batches), self.limits());
+        let renewals = Pool::new(server.clone(), RENEWERS);
         let pool = Pool::new(server, self.readers);
-        Ok(MysqlStore { group, pool, tables, seen: Cache::new(SEEN) })
+        Ok(MysqlStore { group, pool, renewals, tables, guard, seen: Cache::new(SEEN) })
     }
 
     fn parse(&self) -> Result<Opts, StoreError> {

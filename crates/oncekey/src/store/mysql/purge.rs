@@ -2,19 +2,19 @@
 
 use mysql_async::Row;
 use oncekey_core::saved::{NotKept, Outcome};
-use oncekey_core::seal::Seal;
+use oncekey_core::seal::{RECORD_FORMAT, Seal};
 use oncekey_core::store::Purged;
 use oncekey_core::{Answer, Fence, KeyId, Lease, Owner, StateKind, Timestamp, Tombstone};
 
 use super::error::Trouble;
-use super::session::Session;
+use super::session::{COMMIT, Session};
 use super::sql::{self, NOW, Tables};
 use super::{remove, row};
 use crate::store::parts::Damage;
 
 /// What is read of an answer that is due, and of its record, if it has one.
 const DUE: &str = "a.`key_id`, a.`due`, a.`fence`, a.`expires`, a.`forget`, a.`status`, \
-    a.`not_kept`, a.`outcome`, a.`seal`, r.`fence`, r.`owner`, r.`state`";
+    a.`not_kept`, a.`outcome`, a.`seal`, r.`fence`, r.`owner`, r.`state`, r.`format`";
 
 /// An answer whose time is over.
 enum Due {
@@ -66,7 +66,7 @@ pub(super) async fn purge(
     if let Some(fence) = gone.iter().map(|due| due.lease.fence).max() {
         statements.push(remove::raise(tables, fence));
     }
-    statements.push("COMMIT".to_owned());
+    statements.push(COMMIT.to_owned());
     let sets = session.run(&statements).await?;
     // Another purge may have been quicker with some of them.
     let changed = |first: usize, count: usize| {
@@ -147,6 +147,7 @@ fn read_due(found: &Row, now: Timestamp) -> Result<Option<Due>, Damage> {
         && expires <= forget
         && newest == fence.number()
         && row::number::<u8>(found, 11)? == StateKind::Done.code()
+        && row::number::<u8>(found, 12)? == RECORD_FORMAT
         && Seal::from_bytes(array(8)?) == Seal::of_answer(&lease, &outcome, &stands);
     Ok(sound.then_some(Due::Finished(Finished { lease, forget, status, outcome })))
 }
@@ -188,7 +189,7 @@ fn forget(tables: &Tables, Finished { lease, forget, .. }: &Finished) -> String 
         "DELETE r, a FROM {records} AS r STRAIGHT_JOIN {answers} AS a \
          ON a.`fence` = r.`fence` AND a.`key_id` = r.`key_id` \
          WHERE r.`key_id` = {} AND r.`fence` = {} AND r.`owner` = {} AND r.`state` = {} \
-         AND a.`forget` = {}",
+         AND r.`format` = {RECORD_FORMAT} AND a.`forget` = {}",
         sql::hex(lease.id.as_bytes()),
         lease.fence,
         sql::hex(lease.owner.as_bytes()),

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use oncekey_core::decide::{Act, Judgement, judge};
+use oncekey_core::seal::RECORD_FORMAT;
 use oncekey_core::{Lease, Renewal, StateKind, Timestamp};
 
 use super::error::Trouble;
@@ -38,7 +39,7 @@ pub(super) async fn renew(
         change,
         ") AS v STRAIGHT_JOIN {records} AS r \
          ON r.`key_id` = v.k AND r.`fence` = v.f AND r.`owner` = v.o \
-         SET r.`at` = @n + {span} WHERE r.`state` = {running}"
+         SET r.`at` = @n + {span} WHERE r.`format` = {RECORD_FORMAT} AND r.`state` = {running}"
     )
     .expect("a string takes everything");
     let now = format!("SET @n = {NOW}");
@@ -62,8 +63,15 @@ async fn look(
     let sets = session.run(&[text]).await?;
     let mut found = HashMap::new();
     for row in sets.first().map_or(&[][..], |set| &set.rows) {
-        let at = Timestamp::from_micros(row::number(row, 7)?);
-        found.insert(row::key_id(row)?, (row::standing(row)?, at));
+        // A damaged record is lost, and costs the others nothing: they were extended.
+        match (row::key_id(row), row::standing(row), row::number(row, 7)) {
+            (Ok(id), Ok(standing), Ok(at)) => {
+                found.insert(id, (standing, Timestamp::from_micros(at)));
+            }
+            (_, Err(damage), _) | (Err(damage), _, _) | (_, _, Err(damage)) => {
+                tracing::error!(%damage, "the lease of a damaged record is lost");
+            }
+        }
     }
     let renewal = |lease: &Lease| {
         let found = found.get(&lease.id);

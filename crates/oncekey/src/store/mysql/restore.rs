@@ -2,7 +2,8 @@
 
 use std::fmt::Write as _;
 
-use oncekey_core::restore::{Lineage, Restored, supersedes};
+use mysql_async::Row;
+use oncekey_core::restore::{Restored, supersedes};
 use oncekey_core::saved::{NotKept, Outcome};
 use oncekey_core::seal::{RECORD_FORMAT, Seal};
 use oncekey_core::{Answer, Record, Sent, State};
@@ -64,18 +65,21 @@ pub(super) async fn restore(
 }
 
 /// The name that the tables got when they were made, and that of the server.
-pub(super) async fn lineage(session: &mut Session, tables: &Tables) -> Result<Lineage, Trouble> {
+pub(super) async fn life(session: &mut Session, tables: &Tables) -> Result<String, Trouble> {
     let epoch = format!("SELECT LOWER(HEX(`epoch`)) FROM {} WHERE `id` = 1", tables.clock);
-    // MySQL has the first, MariaDB the second.
-    let server = "SHOW GLOBAL VARIABLES WHERE `Variable_name` IN ('server_uuid', 'server_uid')";
+    // MySQL has the first, newer versions of MariaDB have the second. All have the third, which the
+    // servers of a replication must have different from each other. They come in alphabetical order.
+    let server = "SHOW GLOBAL VARIABLES WHERE `Variable_name` IN \
+                  ('server_uuid', 'server_uid', 'server_id')";
     let sets = session.run(&[&*epoch, server]).await?;
-    let text = |set: usize, column: usize| {
-        let row = sets.get(set).and_then(|set| set.rows.first())?;
+    let text = |row: &Row, column: usize| {
         let bytes = row::blob(row, column).ok()?;
         Some(String::from_utf8_lossy(bytes).into_owned())
     };
-    let epoch = text(0, 0).ok_or(Trouble::damaged("the epoch of the tables is gone"))?;
-    Ok(Lineage::new(format!("{epoch}/{}", text(1, 1).unwrap_or_default())))
+    let epoch = sets.first().and_then(|set| text(set.rows.first()?, 0));
+    let epoch = epoch.ok_or(Trouble::damaged("the epoch of the tables is gone"))?;
+    let server = sets.get(1).and_then(|set| text(set.rows.last()?, 1));
+    Ok(format!("{epoch}/{}", server.unwrap_or_default()))
 }
 
 /// A piece of a large body: of which answer, which part, and its bytes.

@@ -13,6 +13,7 @@ use tokio::time::timeout;
 
 use super::error::{Trouble, from_connect};
 use super::inspect::{self, Galera};
+use super::life::{self, Grants, Guard, Life};
 use crate::clock::Stopwatch;
 
 /// What every connection is told, whatever the server's defaults are.
@@ -33,6 +34,9 @@ const SET_UP: &str = "\
         wait_timeout = 60; \
     SET @n = 0";
 
+/// What ends a transaction. An error in answer to it says little about what became of that.
+pub(super) const COMMIT: &str = "COMMIT";
+
 /// A connection that was idle for longer is asked whether it is still there, before anything is
 /// sent that changes something: what is sent into a dead connection may or may not have arrived.
 const IDLE: Duration = Duration::from_secs(2);
@@ -44,11 +48,14 @@ pub(super) struct Server {
     pub(super) galera: Galera,
     pub(super) connect: Duration,
     pub(super) patience: Duration,
+    /// Asks every new connection which life it leads to; nobody does before the tables are there.
+    pub(super) guard: Option<Arc<Guard>>,
 }
 
 /// A connection of the store.
 pub(super) struct Session {
     connection: Conn,
+    life: Life,
     patience: Duration,
     used: Stopwatch,
     condition: Condition,
@@ -96,7 +103,21 @@ impl Server {
     /// Opens a connection, sets it up, and looks whether that was followed.
     pub(super) async fn connect(&self) -> Result<Session, StoreError> {
         let session = self.connect_unchecked().await?;
-        inspect::check_session(session, self.galera).await
+        let mut session = inspect::check_session(session, self.galera).await?;
+        if let Some(guard) = &self.guard {
+            session.life = guard.meet(&mut session).await.map_err(Trouble::of_read)?;
+        }
+        Ok(session)
+    }
+
+    /// Whether a connection may grant keys.
+    pub(super) fn grants(&self, session: &Session) -> Grants {
+        self.guard.as_ref().map_or(Grants::Allowed, |guard| guard.grants(&session.life))
+    }
+
+    /// Whether a connection leads to where the store is not any more.
+    pub(super) fn is_outdated(&self, session: &Session) -> bool {
+        self.guard.as_ref().is_some_and(|guard| guard.is_outdated(&session.life))
     }
 
     /// The same, for whoever looks in order to tell what is wrong.
@@ -112,6 +133,7 @@ impl Server {
             .map_err(|error| from_connect(error, &self.address()))?;
         let mut session = Session {
             connection,
+            life: life::UNKNOWN.into(),
             patience: self.patience,
             used: Stopwatch::start(),
             condition: Condition::Clean,
@@ -138,6 +160,12 @@ impl Session {
         let text = all.iter().map(AsRef::as_ref).collect::<Vec<_>>().join("; ");
         self.condition = Condition::Midway;
         let ended = timeout(self.patience, read(&mut self.connection, &text, all.len())).await;
+        let ended = ended.map(|read| {
+            read.map_err(|(place, error)| match all.get(place).map(AsRef::as_ref) {
+                Some(COMMIT) => Trouble::of_commit(error),
+                Some(_) | None => Trouble::from(error),
+            })
+        });
         self.settle(ended).await
     }
 
@@ -145,14 +173,14 @@ impl Session {
     pub(super) async fn apply(&mut self, text: &str) -> Result<(), Trouble> {
         self.condition = Condition::Midway;
         let ended = timeout(self.patience, self.connection.query_drop(text)).await;
-        self.settle(ended).await?;
+        self.settle(ended.map(|dropped| dropped.map_err(Trouble::from))).await?;
         self.condition = Condition::Clean;
         Ok(())
     }
 
     /// Ends a transaction. Whatever goes wrong here leaves open what became of it.
     pub(super) async fn commit(&mut self) -> Result<(), Trouble> {
-        self.run(&["COMMIT"]).await.map(drop)
+        self.run(&[COMMIT]).await.map(drop)
     }
 
     /// Takes a transaction back.
@@ -160,8 +188,13 @@ impl Session {
         self.run(&["ROLLBACK"]).await.map(drop)
     }
 
-    /// Makes sure that the connection is there, if it was idle for a while.
+    /// Makes sure that the connection is there, if it was idle for a while. One that was left midway,
+    /// by whoever had answers nevertheless, is never used again.
     pub(super) async fn wake(&mut self) -> Result<(), Trouble> {
+        if !self.is_clean() {
+            let left = "the last call on this connection did not end";
+            return Err(Trouble::NotSent(StoreError::new(ErrorKind::Unavailable, left)));
+        }
         if self.used.elapsed() < IDLE {
             return Ok(());
         }
@@ -177,12 +210,12 @@ impl Session {
 
     async fn settle<T>(
         &mut self,
-        ended: Result<mysql_async::Result<T>, Elapsed>,
+        ended: Result<Result<T, Trouble>, Elapsed>,
     ) -> Result<T, Trouble> {
         self.used = Stopwatch::start();
         let trouble = match ended {
             Ok(Ok(done)) => return Ok(done),
-            Ok(Err(error)) => Trouble::from(error),
+            Ok(Err(trouble)) => trouble,
             Err(_) => Trouble::Silent(self.patience),
         };
         if trouble.code().is_some() {
@@ -197,16 +230,23 @@ impl Session {
 }
 
 /// The statements are counted, because the driver does not tell a last one without rows from the end.
-async fn read(connection: &mut Conn, text: &str, count: usize) -> mysql_async::Result<Vec<Set>> {
+///
+/// An error comes with the place of the statement that it is about: the driver keeps that of a later
+/// statement until its turn comes to be read.
+async fn read(
+    connection: &mut Conn,
+    text: &str,
+    count: usize,
+) -> Result<Vec<Set>, (usize, mysql_async::Error)> {
     let mut sets = Vec::with_capacity(count);
-    let mut result = connection.query_iter(text).await?;
-    for _ in 0..count {
+    let mut result = connection.query_iter(text).await.map_err(|error| (0, error))?;
+    for place in 0..count {
         // Before the rows: reading the last of them goes on to the next statement.
         let matched = result.affected_rows();
-        let rows = result.collect().await?;
+        let rows = result.collect().await.map_err(|error| (place, error))?;
         sets.push(Set { matched, rows });
     }
-    result.drop_result().await?;
+    result.drop_result().await.map_err(|error| (count, error))?;
     Ok(sets)
 }
 
@@ -231,7 +271,7 @@ impl Pool {
             )));
         };
         let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        let mut session = match idle {
+        let mut session = match idle.filter(|session| !self.server.is_outdated(session)) {
             Some(session) => session,
             None => self.server.connect().await.map_err(Trouble::NotSent)?,
         };

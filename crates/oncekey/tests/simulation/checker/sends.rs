@@ -48,6 +48,7 @@ impl Judge<'_> {
         match renewal {
             Renewal::Until(_) => known.deadline = known.deadline.max(end),
             Renewal::Lost => known.lost = true,
+            Renewal::Failed => {}
         }
     }
 

@@ -40,7 +40,7 @@ impl Judge<'_> {
             Renewal::Lost if held => {
                 self.wrong("I4", format!("fence {} is held and was said to be lost", lease.fence));
             }
-            Renewal::Lost => {}
+            Renewal::Lost | Renewal::Failed => {}
         }
     }
 

@@ -163,7 +163,7 @@ impl Attempt {
         let granted = self.grants.iter().map(|(when, granted)| (*when, Some(granted.until)));
         let renewed = self.renewals.iter().map(|(when, end)| match end {
             End::Said(Renewal::Until(until)) => (*when, Some(*until)),
-            End::Said(Renewal::Lost) | End::Nothing | End::Open => (*when, None),
+            End::Said(Renewal::Lost | Renewal::Failed) | End::Nothing | End::Open => (*when, None),
         });
         let seen = self.sights.iter().map(|(when, seen)| match seen {
             Seen::Running { until, .. } => (*when, Some(*until)),

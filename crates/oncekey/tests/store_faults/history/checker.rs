@@ -312,7 +312,7 @@ impl Examiner<'_> {
             match end {
                 End::Said(Renewal::Until(_)) => self.applied(fence, attempt, *when, None),
                 End::Said(Renewal::Lost) => self.fenced(fence, attempt, *when),
-                End::Nothing | End::Open => {}
+                End::Said(Renewal::Failed) | End::Nothing | End::Open => {}
             }
         }
     }
