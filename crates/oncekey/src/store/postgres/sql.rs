@@ -225,9 +225,11 @@ const AGAIN: &str = "
     WHERE key_id = $1 AND fence = $2 AND owner = $3 AND state + 0 = 15
     RETURNING at, sent";
 
-/// Everything that the decision looked at and that can change is compared.
+/// Everything that the decision looked at and that can change is compared. The mark counts here, too: a
+/// record that was put back from elsewhere may be older than one that stood in its place and is gone.
 const TAKE_OVER: &str = "
-    UPDATE {records} SET format = 1, state = 15, fence = greatest(fence + 1, {now}), owner = $7,
+    UPDATE {records} SET format = 1, state = 15, fence = greatest(fence + 1, {now},
+            (SELECT number + 1 FROM {meta} WHERE name = 'high')), owner = $7,
         class = $8, sent = $9, at = {now} + $10, created = coalesce($11, {now}),
         fingerprint_version = $12, fingerprint = $13, seal = $14, places = $15, key = $16,
         scope = $17, route = $18, request = $19, {no_answer}
