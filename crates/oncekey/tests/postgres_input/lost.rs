@@ -360,3 +360,19 @@ async fn a_takeover_of_a_record_that_was_put_back_gets_a_fence_above_what_is_gon
     drop(store);
     drop_schema(&admin, &schema).await;
 }
+
+/// A store without its mark grants nothing, and says why at once.
+#[tokio::test]
+#[ignore = "needs PostgreSQL: run cargo xtask test"]
+async fn a_mark_that_is_lost_is_named() {
+    let admin = admin().await;
+    let schema = fresh_schema(&admin).await;
+    let store = PostgresOptions::new(url()).schema(&schema).open().await.unwrap();
+    let lose = format!("DELETE FROM {schema}.oncekey_meta WHERE name = 'high'");
+    admin.batch_execute(&lose).await.unwrap();
+    let error = store.claim(&claim(1, 1)).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+    assert!(error.to_string().contains("oncekey_meta"), "{error}");
+    drop(store);
+    drop_schema(&admin, &schema).await;
+}

@@ -12,7 +12,6 @@
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use oncekey_core::StoreError;
-use tokio_postgres::{Client, Error};
 
 use super::error::unsuitable;
 
@@ -57,17 +56,17 @@ impl Guard {
         let _ = self.question.set(question);
     }
 
-    /// Which life a new connection leads to. A server that cannot say is still good for reads.
-    pub(super) async fn meet(&self, client: &Client) -> Result<Life, Error> {
-        let Some(question) = self.question.get() else { return Ok(UNKNOWN.into()) };
-        let life = match client.query_typed(question.as_str(), &[]).await {
-            Ok(rows) => rows.first().and_then(|row| row.try_get::<_, String>(0).ok()),
-            Err(error) if error.as_db_error().is_some() => None,
-            Err(error) => return Err(error),
-        };
+    pub(super) fn question(&self) -> Option<&str> {
+        self.question.get().map(String::as_str)
+    }
+
+    /// A new connection leads to this life, if the server knows.
+    pub(super) fn meet(&self, life: Option<String>) -> Life {
         let life = life.map_or_else(|| UNKNOWN.into(), Life::from);
-        self.met(&life);
-        Ok(life)
+        if self.question.get().is_some() {
+            self.met(&life);
+        }
+        life
     }
 
     /// Somebody was told that the store is in this life, and relies on it.

@@ -3,7 +3,7 @@
 use oncekey_core::restore::{self, Lineage, Restored, supersedes};
 use oncekey_core::saved::NotKept;
 use oncekey_core::seal::{RECORD_FORMAT, Seal};
-use oncekey_core::{Answer, Record, Sent, State, StoreError};
+use oncekey_core::{Answer, ErrorKind, Record, Sent, State, StoreError};
 
 use super::PostgresStore;
 use super::error::{contested, unsuitable};
@@ -11,6 +11,9 @@ use super::pool::Effect;
 use super::row;
 use super::sql::Statement;
 use crate::store::parts::answer_codes;
+
+const LOST_META: &str = "the table oncekey_meta has lost its rows: restore it from a backup, or drop \
+    oncekey's schema and begin anew";
 
 /// How often a record is looked at anew because it had changed before it was written over.
 const ROUNDS: usize = 16;
@@ -54,13 +57,20 @@ impl PostgresStore {
         let rows = self.readers.ask(Effect::Harmless, &Statement::plain(&text, &[]), &[]).await?;
         let life = rows.first().and_then(|row| row::get::<Option<String>>(row, 0).ok().flatten());
         let Some(life) = life else {
-            return Err(unsuitable(
-                "the table oncekey_meta has lost its rows: restore it from a backup, or drop \
-                 oncekey's schema and begin anew",
-            ));
+            return Err(unsuitable(LOST_META));
         };
         self.guard.told(&life);
         Ok(Lineage::new(life))
+    }
+
+    /// Nothing is granted by a store that has lost its mark: no fence is known to be high enough.
+    pub(super) async fn check_mark(&self) -> Result<(), StoreError> {
+        let text = format!("SELECT number FROM {}.oncekey_meta WHERE name = 'high'", self.schema);
+        let rows = self.readers.ask(Effect::Harmless, &Statement::plain(&text, &[]), &[]).await?;
+        match rows.first() {
+            Some(_) => Ok(()),
+            None => Err(StoreError::new(ErrorKind::Corrupt, LOST_META)),
+        }
     }
 
     /// Accepts the life that [`read_lineage`](Self::read_lineage) told last.
