@@ -114,10 +114,11 @@ impl Dialler {
         });
         let mut line =
             Line { client, life: "".into(), statements: None, task: task.abort_handle() };
+        let heights = self.guard.heights();
         let greeting = greet(&line.client, nonce.as_ref(), self.guard.question());
         let greeting = timeout(self.connect_timeout, greeting).await;
         let Greeting { way, life } = greeting.map_err(|_| self.too_late())??;
-        line.life = self.guard.meet(life);
+        line.life = self.guard.meet(life.as_ref(), &heights);
         match way {
             Way::Direct => {
                 line.statements = Some((0..Sql::COUNT).map(|_| OnceCell::new()).collect());

@@ -7,8 +7,10 @@ use tokio_postgres::{Client, Error, Row};
 
 use super::error::{from_postgres, unsuitable};
 use super::health::{check_commit, check_isolation};
+use super::life::Sight;
 use super::row;
 use crate::entropy::{Entropy as _, SystemEntropy};
+use crate::store::parts::Damage;
 
 /// A word that nobody else knows. A connection is started with it and asked for it.
 ///
@@ -32,7 +34,7 @@ pub(super) enum Way {
 pub(super) struct Greeting {
     pub(super) way: Way,
     /// `None` if it does not know.
-    pub(super) life: Option<String>,
+    pub(super) life: Option<Sight>,
 }
 
 impl Nonce {
@@ -48,7 +50,7 @@ impl Nonce {
     }
 }
 
-/// Asks. `life` is a query for the life of the server.
+/// Asks. `life` is what to select for the life of the server.
 ///
 /// A server that cannot say which life it is in, because the tables are gone or may not be read, is asked
 /// for the rest alone: it is still good for reads, and says what is missing when it is asked for more.
@@ -75,15 +77,21 @@ pub(super) async fn greet(
         (Some(Nonce(said)), Some(heard)) if said == heard => Way::Direct,
         (Some(_) | None, _) => Way::Unproven,
     };
-    Ok(Greeting { way, life: row::get(&row, 3)? })
+    Ok(Greeting { way, life: sight(&row, 3)? })
 }
 
-const NO_LIFE: &str = "SELECT NULL::text";
+const NO_LIFE: &str = "NULL::text, NULL::bigint, NULL::bigint";
+
+/// Reads what the query for the life of a server answers, from this column on.
+pub(super) fn sight(row: &Row, column: usize) -> Result<Option<Sight>, Damage> {
+    let Some(name) = row::get::<Option<String>>(row, column)? else { return Ok(None) };
+    Ok(Some(Sight { name, written: row::get(row, column + 1)?, end: row::get(row, column + 2)? }))
+}
 
 async fn ask(client: &Client, life: &str) -> Result<Row, Error> {
     let text = format!(
         "SELECT current_setting('oncekey.direct', true), current_setting('transaction_isolation'),
-            current_setting('synchronous_commit'), ({life})"
+            current_setting('synchronous_commit'), {life}"
     );
     client.query_typed_one(&text, &[]).await
 }

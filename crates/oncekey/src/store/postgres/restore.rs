@@ -7,6 +7,7 @@ use oncekey_core::{Answer, ErrorKind, Record, Sent, State, StoreError};
 
 use super::PostgresStore;
 use super::error::{contested, unsuitable};
+use super::greeting::sight;
 use super::pool::Effect;
 use super::row;
 use super::sql::Statement;
@@ -53,12 +54,13 @@ impl PostgresStore {
     /// The epoch is drawn when the tables are made; the identifier belongs to the cluster and the
     /// timeline changes when a standby is promoted or a backup is recovered.
     pub(super) async fn read_lineage(&self) -> Result<Lineage, StoreError> {
-        let text = lineage_question(&self.schema);
+        let text = format!("SELECT {}", lineage_question(&self.schema));
+        let heights = self.guard.heights();
         let rows = self.readers.ask(Effect::Harmless, &Statement::plain(&text, &[]), &[]).await?;
-        let life = rows.first().and_then(|row| row::get::<Option<String>>(row, 0).ok().flatten());
-        let Some(life) = life else {
+        let Some(seen) = rows.first().map(|row| sight(row, 0)).transpose()?.flatten() else {
             return Err(unsuitable(LOST_META));
         };
+        let life = self.guard.name(&seen, &heights);
         self.guard.told(&life);
         Ok(Lineage::new(life))
     }
@@ -79,14 +81,17 @@ impl PostgresStore {
     }
 }
 
-/// Asks for the lineage; the answer is null if the tables have lost their epoch.
+/// What to select for the lineage, and for how far the log has come: how much of it is safe, and where it
+/// ends. The lineage is null if the tables have lost their epoch.
 pub(super) fn lineage_question(schema: &str) -> String {
     format!(
-        "SELECT 'postgres:' || CASE
+        "'postgres:' || CASE
                 WHEN has_function_privilege('pg_control_system()', 'EXECUTE')
                 THEN (SELECT system_identifier::text FROM pg_control_system()) ELSE 'unknown' END
             || ':' || substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8)
-            || ':' || (SELECT words FROM {schema}.oncekey_meta WHERE name = 'epoch')"
+            || ':' || (SELECT words FROM {schema}.oncekey_meta WHERE name = 'epoch'),
+            pg_wal_lsn_diff(pg_current_wal_flush_lsn(), '0/0')::bigint,
+            pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')::bigint"
     )
 }
 
