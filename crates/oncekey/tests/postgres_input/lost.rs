@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use oncekey::core::restore::{Restore, Restored};
 use oncekey::core::wake::{Feed, Wake, Woken};
-use oncekey::core::{Claim, Claimed, ErrorKind, Fence, Grant, Refusal, Store, Write};
+use oncekey::core::{Claim, Claimed, ErrorKind, Fence, Grant, Refusal, Sent, State, Store, Write};
 use oncekey::store::postgres::PostgresOptions;
 
 use crate::proxy::counting_proxy;
@@ -331,6 +331,48 @@ async fn a_row_that_somebody_holds_is_not_waited_for_long() {
     assert!(error.to_string().contains("holds a lock"), "{error}");
     transaction.rollback().await.unwrap();
     assert_eq!(store.complete(&lease, &completion()).await.unwrap(), Write::Applied);
+    drop(store);
+    drop_schema(&admin, &schema).await;
+}
+
+/// I2: a record that is put back from elsewhere may be older than one that is gone. Whoever takes it over
+/// is granted a fence above that, although the clock of the server is behind.
+#[tokio::test]
+#[ignore = "needs PostgreSQL: run cargo xtask test"]
+async fn a_takeover_of_a_record_that_was_put_back_gets_a_fence_above_what_is_gone() {
+    let admin = admin().await;
+    let schema = fresh_schema(&admin).await;
+    let store = PostgresOptions::new(url()).schema(&schema).open().await.unwrap();
+    let first = win(&store, &claim(1, 1)).await;
+    let mut old = store.get(&first.id).await.unwrap().unwrap();
+    assert_eq!(store.release(&first).await.unwrap(), Write::Applied);
+    // As if the clock had been ahead by an hour for a while.
+    let ahead = format!(
+        "UPDATE {schema}.oncekey_meta SET number = number + 3600000000 WHERE name = 'high'"
+    );
+    admin.batch_execute(&ahead).await.unwrap();
+    let second = win(&store, &claim(1, 2)).await;
+    assert_eq!(store.release(&second).await.unwrap(), Write::Applied);
+    old.state = State::Running { until: old.created, sent: Sent::No };
+    assert_eq!(store.restore(&old).await.unwrap(), Restored::Written);
+    let third = win(&store, &Claim { grace: Duration::ZERO, ..claim(1, 3) }).await;
+    assert!(third.fence > second.fence, "{} after {}", third.fence, second.fence);
+    drop(store);
+    drop_schema(&admin, &schema).await;
+}
+
+/// A store without its mark grants nothing, and says why at once.
+#[tokio::test]
+#[ignore = "needs PostgreSQL: run cargo xtask test"]
+async fn a_mark_that_is_lost_is_named() {
+    let admin = admin().await;
+    let schema = fresh_schema(&admin).await;
+    let store = PostgresOptions::new(url()).schema(&schema).open().await.unwrap();
+    let lose = format!("DELETE FROM {schema}.oncekey_meta WHERE name = 'high'");
+    admin.batch_execute(&lose).await.unwrap();
+    let error = store.claim(&claim(1, 1)).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+    assert!(error.to_string().contains("oncekey_meta"), "{error}");
     drop(store);
     drop_schema(&admin, &schema).await;
 }

@@ -4,7 +4,12 @@
 #![cfg(feature = "postgres")]
 
 mod cost;
+mod frozen;
 mod lost;
 mod opening;
+mod pooler;
+#[allow(dead_code, reason = "each test uses a part of it")]
+#[path = "../stale_replica/process.rs"]
+mod process;
 mod proxy;
 mod scene;

@@ -262,3 +262,38 @@ async fn the_store_says_how_its_server_is_set_up() {
     drop(store);
     drop_schema(&admin, &schema).await;
 }
+
+/// Settings of a user hold from its next connection on, and connections come and go.
+#[tokio::test]
+#[ignore = "needs PostgreSQL: run cargo xtask test"]
+async fn settings_that_break_a_promise_are_refused_on_later_connections_too() {
+    let admin = admin().await;
+    let schema = fresh_schema(&admin).await;
+    let role = format!("{schema}_role");
+    let make = format!("DROP ROLE IF EXISTS {role}; CREATE ROLE {role} LOGIN SUPERUSER");
+    admin.batch_execute(&make).await.unwrap();
+    let url = url_with(|url| url.set_username(&role).unwrap());
+    let store = PostgresOptions::new(url).schema(&schema).open().await.unwrap();
+    let lease = win(&store, &claim(1, 1)).await;
+    let turn = format!(
+        "ALTER ROLE {role} SET synchronous_commit = off;
+         SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = '{role}'"
+    );
+    admin.batch_execute(&turn).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    for error in [
+        store.claim(&claim(2, 1)).await.unwrap_err(),
+        store.complete(&lease, &completion()).await.unwrap_err(),
+        store.renew(&[lease], Duration::from_secs(30)).await.unwrap_err(),
+    ] {
+        assert_says(&error, ErrorKind::Unsuitable, "synchronous_commit is off");
+    }
+    let back = format!("ALTER ROLE {role} RESET synchronous_commit");
+    admin.batch_execute(&back).await.unwrap();
+    // It comes back by itself, within the pauses between attempts to connect.
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    assert_eq!(store.complete(&lease, &completion()).await.unwrap(), Write::Applied);
+    drop(store);
+    drop_schema(&admin, &schema).await;
+    admin.batch_execute(&format!("DROP OWNED BY {role}; DROP ROLE {role}")).await.unwrap();
+}

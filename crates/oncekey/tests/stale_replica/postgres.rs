@@ -2,7 +2,12 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
+use oncekey::core::restore::Restore as _;
+use oncekey::core::{
+    Claim, Claimed, Class, ErrorKind, Fingerprint, KeyId, Origin, Owner, Places, Sent, Store as _,
+};
 use oncekey::store::postgres::PostgresOptions;
 use tempfile::TempDir;
 use tokio_postgres::{Client, NoTls};
@@ -116,6 +121,61 @@ impl Pair for Servers {
         assert!(replica.ask("SELECT pg_promote(true, 60)").await);
         self.front.switch(Some(replica.port));
         self.primary = replica;
+    }
+}
+
+/// A snapshot of the disk, from before the last keys were granted: the same cluster, the same timeline, the
+/// same tables.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs PostgreSQL: run cargo xtask test"]
+async fn an_older_copy_of_the_disk_grants_nothing_until_it_is_adopted() {
+    let mut servers = Servers::start().await;
+    let url =
+        format!("postgres://oncekey@127.0.0.1:{}/postgres?sslmode=disable", servers.front.port);
+    let store = PostgresOptions::new(&url).open().await.unwrap();
+    let before = store.lineage().await.unwrap();
+    let [data, copy] = ["0", "copy"].map(|name| servers.folder.path().join(name));
+    servers.primary.process.kill();
+    servers.front.switch(None);
+    let mut command = std::process::Command::new("cp");
+    assert!(command.arg("-a").args([&data, &copy]).status().unwrap().success());
+    for folder in [&data, &copy] {
+        // The one that was killed could not remove it.
+        std::fs::remove_file(folder.join("postmaster.pid")).unwrap();
+    }
+    servers.primary = Server::start(data).await;
+    servers.front.switch(Some(servers.primary.port));
+    until("the server is back", async || store.lineage().await.is_ok()).await;
+    assert_eq!(store.lineage().await.unwrap(), before, "a crash loses nothing");
+    let claim = claim_of(1, 1);
+    assert!(matches!(store.claim(&claim).await.unwrap(), Claimed::Won { .. }));
+    assert_eq!(store.lineage().await.unwrap(), before);
+    servers.primary.process.kill();
+    servers.front.switch(None);
+    servers.primary = Server::start(copy).await;
+    servers.front.switch(Some(servers.primary.port));
+    until("the copy is met", async || store.get(&claim.id).await.is_ok()).await;
+    let error = store.claim(&claim_of(1, 2)).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsuitable, "{error}");
+    let after = store.lineage().await.unwrap();
+    assert_ne!(after, before);
+    assert!(store.claim(&claim_of(1, 2)).await.is_err(), "it was only told");
+    store.adopt().await.unwrap();
+    assert!(matches!(store.claim(&claim_of(1, 2)).await.unwrap(), Claimed::Won { .. }));
+    assert_eq!(store.lineage().await.unwrap(), after);
+}
+
+fn claim_of(key: u8, owner: u8) -> Claim {
+    Claim {
+        id: KeyId::from_bytes([key; 32]),
+        owner: Owner::from_bytes([owner; 16]),
+        fingerprint: Fingerprint::from_parts(1, [1; 32]),
+        class: Class::Once,
+        lease: Duration::from_secs(3_600),
+        grace: Duration::ZERO,
+        sent: Sent::No,
+        origin: Origin::default(),
+        places: Places::default(),
     }
 }
 

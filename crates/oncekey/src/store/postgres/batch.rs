@@ -8,7 +8,7 @@ use oncekey_core::decide::{Judgement, judge};
 use oncekey_core::{ErrorKind, Fence, KeyId, Lease, StoreError, Timestamp, Write};
 use tokio_postgres::Row;
 
-use super::connect::{Dialler, Line, Together, Values};
+use super::connect::{Asked, Dialler, Line, Together, Values};
 use super::error::{Aftermath, aftermath, contested, from_postgres, gone};
 use super::life::{Grants, moved};
 use super::op::{Op, PreparedClaim, Reply, Tried};
@@ -65,17 +65,30 @@ impl Batches {
     async fn claim(&self, line: &Line, batch: &[Op]) -> Result<Answers<Op>, tokio_postgres::Error> {
         let claims: Vec<&PreparedClaim> = batch.iter().filter_map(claim_of).collect();
         let columns = ClaimColumns::of(&claims);
-        let ids = columns.ids.clone();
-        let (values, ids): (_, &Values<'_>) = (columns.values(), &[&ids]);
-        let statements =
-            [(&self.sql.claim, &values[..]), (&self.sql.lift, ids), (&self.sql.found, ids)];
-        let [made, lifted, found] = match line.query_together(statements).await {
-            Ok(rows) => rows,
+        let values = columns.values();
+        let (ids, others): (&Values<'_>, &Values<'_>) = (&values[..1], &values[..2]);
+        let statements = [(&self.sql.claim, &values[..]), (&self.sql.lift, ids)];
+        let together = line.query_together(statements, (&self.sql.beside, others)).await;
+        let ([made, lifted], asked) = match together {
+            Ok(ended) => ended,
             Err(Together::Statement(error)) => return Err(error),
             Err(Together::Frame(error)) => {
                 let lost = from_postgres(error).to_string();
                 let each = |_| Err(StoreError::new(ErrorKind::Ambiguous, lost.clone()));
                 return Ok(claims.iter().map(each).collect());
+            }
+        };
+        let found = match asked {
+            Asked::Answered(found) => found,
+            Asked::NotYet if made.len() == claims.len() => Ok(Vec::new()),
+            Asked::NotYet => line.query(&self.sql.beside, others).await,
+        };
+        // What was made is made, whatever became of the question about the rest.
+        let (found, lost) = match found {
+            Ok(found) => (found, None),
+            Err(error) => {
+                self.dialler.learn_from(&error);
+                (Vec::new(), Some(from_postgres(error)))
             }
         };
         let (made, lifted, found) = (by_id(&made), by_id(&lifted), by_id(&found));
@@ -90,7 +103,10 @@ impl Batches {
                     Tried::Won(Lease { id: claim.id, fence, owner: claim.owner, until })
                 }
                 (None, Some(found)) => Tried::Found(Box::new(row::read(found)?)),
-                (None, None) => Tried::Gone,
+                (None, None) => match &lost {
+                    Some(lost) => return Err(StoreError::new(lost.kind(), lost.to_string())),
+                    None => Tried::Unseen,
+                },
             }))
         });
         Ok(tried.collect())

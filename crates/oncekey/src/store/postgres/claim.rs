@@ -35,7 +35,7 @@ impl PostgresStore {
         }
         // Those that wait for nothing need not wait in line.
         self.guard.stopped()?;
-        for _ in 0..ROUNDS {
+        for round in 0..ROUNDS {
             let op = Op::Claim(Box::new(PreparedClaim::new(claim)));
             let Reply::Tried(tried) = self.group.ask(op).await? else { unreachable!("{WRONG}") };
             self.seen.insert(claim.id, ());
@@ -49,7 +49,16 @@ impl PostgresStore {
                         return Ok(claimed);
                     }
                 }
-                Tried::Gone => {}
+                Tried::Unseen => match self.looks.look(claim.id).await? {
+                    Some(found) => {
+                        if let Some(claimed) = self.settle(claim, found).await? {
+                            return Ok(claimed);
+                        }
+                    }
+                    // Twice in a row is odd enough to ask whether anything can be granted at all.
+                    None if round > 0 => self.check_mark().await?,
+                    None => {}
+                },
             }
         }
         Err(contested())

@@ -14,16 +14,17 @@ use tokio::sync::OnceCell;
 use tokio::task::AbortHandle;
 use tokio::time::timeout;
 use tokio_postgres::config::{SslMode, TargetSessionAttrs};
-use tokio_postgres::error::SqlState;
 use tokio_postgres::tls::MakeTlsConnect;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Config, Connection, Error, Row, Socket};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use super::error::{from_postgres, is_about_prepared_statements, unsuitable};
+use super::error::{from_postgres, is_about_prepared_statements, refuses_settings, unsuitable};
+use super::greeting::{Greeting, Nonce, Way, greet};
 use super::life::{Guard, Life};
 use super::options::{PostgresOptions, Prepared};
 use super::sql::{Sql, Statement};
+use crate::entropy::SystemEntropy;
 
 /// Opens connections. One for the whole store.
 pub(super) struct Dialler {
@@ -32,6 +33,7 @@ pub(super) struct Dialler {
     pub(super) connect_timeout: Duration,
     lock_timeout: Duration,
     pub(super) guard: Arc<Guard>,
+    entropy: SystemEntropy,
     /// Whether statements are prepared. Once it is found that this does not work, never again.
     is_plain: AtomicBool,
 }
@@ -48,16 +50,30 @@ pub(super) struct Line {
     task: AbortHandle,
 }
 
+/// A connection of which nobody knows yet where it leads.
+struct Dialled {
+    client: Client,
+    wire: Wire,
+    /// What it was started with; `None` if it was started without settings.
+    nonce: Option<Nonce>,
+}
+
 /// What the driver makes of a connection.
 pub(super) type Wire = Connection<Socket, <MakeRustlsConnect as MakeTlsConnect<Socket>>::Stream>;
 
 /// The values of a statement.
 pub(super) type Values<'v> = [&'v (dyn ToSql + Sync)];
 
+/// When a peer is given up that does not take what it is sent. Longer than a network needs to find
+/// another way, and shorter than people need to look for a lock.
+const GONE: Duration = Duration::from_secs(30);
+
 impl Dialler {
-    /// Whether a connection is open, as far as anybody knows, and leads to where others lead.
+    /// Whether a connection is open, as far as anybody knows, and leads to where others lead. One with
+    /// prepared statements is not used any more once it is known that they may be somebody else's.
     pub(super) fn is_good(&self, line: &Line) -> bool {
-        !line.client.is_closed() && !self.guard.is_outdated(&line.life)
+        let may_mix_up = line.statements.is_some() && self.is_plain();
+        !line.client.is_closed() && !may_mix_up && !self.guard.is_outdated(&line.life)
     }
 
     pub(super) fn new(options: &PostgresOptions) -> Result<Self, StoreError> {
@@ -71,10 +87,10 @@ impl Dialler {
         config.connect_timeout(connect_timeout);
         // A peer that is gone without a word is noticed even if nobody asks for a while.
         if config.get_keepalives_idle() == Config::new().get_keepalives_idle() {
-            config.keepalives_idle(Duration::from_secs(30));
+            config.keepalives_idle(GONE);
         }
         if config.get_tcp_user_timeout().is_none() {
-            config.tcp_user_timeout(Duration::from_secs(30));
+            config.tcp_user_timeout(GONE);
         }
         if config.get_application_name().is_none() {
             config.application_name("oncekey");
@@ -85,27 +101,40 @@ impl Dialler {
             connect_timeout,
             lock_timeout: options.lock_timeout,
             guard: Arc::default(),
+            entropy: SystemEntropy::default(),
             is_plain: AtomicBool::new(options.prepared == Prepared::Off),
         })
     }
 
     /// Opens a connection for statements.
     pub(super) async fn line(&self) -> Result<Line, StoreError> {
-        let (client, wire) = self.connect().await?;
+        let Dialled { client, wire, nonce } = self.dial().await?;
         let task = tokio::spawn(async move {
             // Whoever waits for an answer hears of it; nobody else needs to.
             let _ = wire.await;
         });
-        let prepares = !self.is_plain();
-        let statements = prepares.then(|| (0..Sql::COUNT).map(|_| OnceCell::new()).collect());
-        let mut line = Line { client, life: "".into(), statements, task: task.abort_handle() };
-        let meeting = timeout(self.connect_timeout, self.guard.meet(&line.client)).await;
-        line.life = meeting.map_err(|_| self.too_late())?.map_err(from_postgres)?;
+        let mut line =
+            Line { client, life: "".into(), statements: None, task: task.abort_handle() };
+        let heights = self.guard.heights();
+        let greeting = greet(&line.client, nonce.as_ref(), self.guard.question());
+        let greeting = timeout(self.connect_timeout, greeting).await;
+        let Greeting { way, life } = greeting.map_err(|_| self.too_late())??;
+        line.life = self.guard.meet(life.as_ref(), &heights);
+        match way {
+            Way::Direct => {
+                line.statements = Some((0..Sql::COUNT).map(|_| OnceCell::new()).collect());
+            }
+            Way::Unproven => self.give_up_preparing("our settings do not reach the server"),
+        }
         Ok(line)
     }
 
     /// Opens a connection and leaves it to the caller to drive it.
     pub(super) async fn connect(&self) -> Result<(Client, Wire), StoreError> {
+        self.dial().await.map(|Dialled { client, wire, .. }| (client, wire))
+    }
+
+    async fn dial(&self) -> Result<Dialled, StoreError> {
         let opened = timeout(self.connect_timeout, self.connect_in_some_way()).await;
         opened.unwrap_or_else(|_| Err(self.too_late()))
     }
@@ -117,33 +146,43 @@ impl Dialler {
         )
     }
 
-    async fn connect_in_some_way(&self) -> Result<(Client, Wire), StoreError> {
+    async fn connect_in_some_way(&self) -> Result<Dialled, StoreError> {
         if self.is_plain() {
-            return self.config.connect(self.tls.clone()).await.map_err(from_postgres);
+            return self.connect_plainly().await;
         }
         let mut config = self.config.clone();
-        config.options(self.settings());
+        let nonce = Nonce::new(&self.entropy);
+        config.options(format!("{} {}", self.settings(), nonce.setting()));
         match config.connect(self.tls.clone()).await {
-            // What a pooler says about settings that it does not know how to keep apart.
-            Err(error) if error.code() == Some(&SqlState::PROTOCOL_VIOLATION) => {
+            Ok((client, wire)) => Ok(Dialled { client, wire, nonce: Some(nonce) }),
+            Err(error) if refuses_settings(&error) => {
                 self.give_up_preparing("the server takes no settings at the start");
-                self.config.connect(self.tls.clone()).await.map_err(from_postgres)
+                self.connect_plainly().await
             }
-            opened => opened.map_err(from_postgres),
+            Err(error) => Err(from_postgres(error)),
         }
+    }
+
+    async fn connect_plainly(&self) -> Result<Dialled, StoreError> {
+        let opened = self.config.connect(self.tls.clone()).await.map_err(from_postgres);
+        opened.map(|(client, wire)| Dialled { client, wire, nonce: None })
     }
 
     /// What every direct connection is started with. Not a `SET`: there is no moment without it.
     ///
     /// The plan of a prepared statement may be made while the table is empty and kept while it
     /// grows, so plans that read whole tables are priced out. Queries that have no other way still
-    /// find theirs.
+    /// find theirs. A client whose machine is gone without a word is given up by the server, too, so that
+    /// no lock outlives it by long.
     fn settings(&self) -> String {
         let given = self.config.get_options().unwrap_or_default();
         format!(
             "{given} -c default_transaction_isolation=read\\ committed -c lock_timeout={}ms \
-             -c enable_seqscan=off -c enable_hashjoin=off -c enable_mergejoin=off -c jit=off",
-            self.lock_timeout.as_millis()
+             -c enable_seqscan=off -c enable_hashjoin=off -c enable_mergejoin=off -c jit=off \
+             -c tcp_user_timeout={} -c idle_in_transaction_session_timeout={}",
+            self.lock_timeout.as_millis(),
+            GONE.as_millis(),
+            GONE.as_millis(),
         )
     }
 
@@ -166,7 +205,7 @@ impl Dialler {
     /// Notes what an error says about the way to the server.
     pub(super) fn learn_from(&self, error: &Error) {
         if is_about_prepared_statements(error) {
-            self.give_up_preparing("a prepared statement is gone");
+            self.give_up_preparing("a prepared statement is gone, or somebody else's");
         }
     }
 }
@@ -180,6 +219,14 @@ pub(super) enum Together {
     Frame(Error),
 }
 
+/// What became of a question after a transaction.
+#[derive(Debug)]
+pub(super) enum Asked {
+    Answered(Result<Vec<Row>, Error>),
+    /// It has to be asked on its own.
+    NotYet,
+}
+
 impl Line {
     /// Runs one statement: one round trip.
     pub(super) async fn query(
@@ -187,47 +234,60 @@ impl Line {
         statement: &Statement,
         values: &Values<'_>,
     ) -> Result<Vec<Row>, Error> {
+        let mut values = values.to_vec();
+        values.extend(statement.mark.as_ref().map(|mark| mark as &(dyn ToSql + Sync)));
         let Some(place) = self.place_of(statement) else {
-            return self.query_plain(statement, values).await;
+            return self.query_plain(statement, &values).await;
         };
         let prepared = self.prepared(statement, place).await?;
-        self.client.query(prepared, values).await
+        self.client.query(prepared, &values).await
     }
 
-    /// Runs three statements, one after the other, in one transaction and one round trip. Each sees
-    /// whatever those before it had to wait for.
+    /// Runs two statements, one after the other, in one transaction, and a question after its end. Each
+    /// sees whatever those before it had to wait for. All of it is one round trip.
     ///
-    /// An error of a statement has taken all of them back; an error of the commit leaves it open.
+    /// Nothing large may be answered within the transaction: a client that does not take it, because its
+    /// machine is gone, would keep the server from the commit, and everybody else from the rows.
+    ///
+    /// An error of a statement has taken both of them back; an error of the commit leaves it open. One of
+    /// the question says nothing about them.
     pub(super) async fn query_together(
         &self,
-        [(first, values), (second, others), (third, rest)]: [(&Statement, &Values<'_>); 3],
-    ) -> Result<[Vec<Row>; 3], Together> {
+        [(first, values), (second, others)]: [(&Statement, &Values<'_>); 2],
+        (question, about): (&Statement, &Values<'_>),
+    ) -> Result<([Vec<Row>; 2], Asked), Together> {
         // The first use costs a round trip more. After that nothing stands between them.
-        for statement in [first, second, third] {
+        for statement in [first, second, question] {
             if let Some(place) = self.place_of(statement) {
                 self.prepared(statement, place).await.map_err(Together::Statement)?;
             }
         }
         // Polled in this order, and a statement is sent when it is first polled.
-        let (begun, one, two, three, committed) = join5(
+        let (begun, one, two, committed, asked) = join5(
             self.client.batch_execute("BEGIN ISOLATION LEVEL READ COMMITTED"),
             self.query(first, values),
             self.query(second, others),
-            self.query(third, rest),
             self.client.batch_execute("COMMIT"),
+            async {
+                // A pooler may lend the server to somebody else from the commit on, half of a question
+                // or not: see `pool.rs`.
+                match self.statements {
+                    Some(_) => Asked::Answered(self.query(question, about).await),
+                    None => Asked::NotYet,
+                }
+            },
         )
         .await;
         // Without a transaction around them, those after an error may have been carried out.
         begun.map_err(Together::Frame)?;
-        let rows = [one, two, three].map(|ended| ended.map_err(Together::Statement));
-        let [one, two, three] = rows;
-        let rows = [one?, two?, three?];
+        let [one, two] = [one, two].map(|ended| ended.map_err(Together::Statement));
+        let rows = [one?, two?];
         committed.map_err(Together::Frame)?;
-        Ok(rows)
+        Ok((rows, asked))
     }
 
-    /// Runs one statement without preparing it.
-    pub(super) async fn query_plain(
+    /// Runs one statement without preparing it: it has no name that somebody else's could have.
+    async fn query_plain(
         &self,
         statement: &Statement,
         values: &Values<'_>,

@@ -27,8 +27,9 @@ pub(super) fn aftermath(error: &Error) -> Aftermath {
     match said.code() {
         &SqlState::T_R_STATEMENT_COMPLETION_UNKNOWN => Aftermath::Unknown,
         // A standby now, or a statement that this connection does not know any more, or values that
-        // met another statement than theirs: seen once behind pgbouncer, and not explained.
+        // met another statement than theirs, which is what a division by zero says.
         &SqlState::READ_ONLY_SQL_TRANSACTION
+        | &SqlState::DIVISION_BY_ZERO
         | &SqlState::PROTOCOL_VIOLATION
         | &SqlState::INVALID_SQL_STATEMENT_NAME
         | &SqlState::DUPLICATE_PSTATEMENT
@@ -37,13 +38,24 @@ pub(super) fn aftermath(error: &Error) -> Aftermath {
     }
 }
 
-/// Whether `error` says that prepared statements do not survive on this connection, as behind a
-/// pooler that lends it out by the transaction.
+/// Whether `error` says that prepared statements do not survive on this connection, or are those of
+/// somebody else, as behind a pooler that lends it out by the transaction.
 pub(super) fn is_about_prepared_statements(error: &Error) -> bool {
     matches!(
         error.code(),
-        Some(&SqlState::INVALID_SQL_STATEMENT_NAME | &SqlState::DUPLICATE_PSTATEMENT)
+        Some(
+            &SqlState::INVALID_SQL_STATEMENT_NAME
+                | &SqlState::DUPLICATE_PSTATEMENT
+                | &SqlState::PROTOCOL_VIOLATION
+                | &SqlState::DIVISION_BY_ZERO
+        )
     )
+}
+
+/// Whether `error` is what poolers say to settings that they do not know how to keep apart: pgbouncer the
+/// first, RDS Proxy the second.
+pub(super) fn refuses_settings(error: &Error) -> bool {
+    matches!(error.code(), Some(&SqlState::PROTOCOL_VIOLATION | &SqlState::FEATURE_NOT_SUPPORTED))
 }
 
 /// Says what went wrong and what to do. The kind is that of a call after which nothing has changed;

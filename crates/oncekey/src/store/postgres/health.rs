@@ -94,13 +94,18 @@ fn judge(row: &Row, here: Timestamp) -> Result<StoreHealth, crate::store::parts:
         Finding::good("schema-version", format!("the tables have version {}", tables.unwrap_or(0))),
         skew_finding,
     ];
-    let waits = matches!(commit, "on" | "remote_apply" | "remote_write");
-    let tier = match (waits, standbys) {
-        (true, 1..) => Tier::Replicated,
-        _ if commit == "off" || row::get::<&str>(row, 4)? == "off" => Tier::Process,
-        _ => Tier::Durable,
-    };
+    let tier = tier(commit, row::get(row, 4)?, standbys);
     Ok(StoreHealth { name: format!("PostgreSQL {version}"), tier, findings, skew: Some(skew) })
+}
+
+/// A standby has the settings of its primary, more often than not: without fsync a power cut may take
+/// both.
+fn tier(commit: &str, fsync: &str, standbys: i64) -> Tier {
+    match (commit, standbys) {
+        _ if commit == "off" || fsync == "off" => Tier::Process,
+        ("on" | "remote_apply" | "remote_write", 1..) => Tier::Replicated,
+        _ => Tier::Durable,
+    }
 }
 
 fn check_version(text: &str, number: i32) -> Finding {
@@ -111,7 +116,7 @@ fn check_version(text: &str, number: i32) -> Finding {
     Finding::refused("server-version", told)
 }
 
-fn check_isolation(isolation: &str) -> Finding {
+pub(super) fn check_isolation(isolation: &str) -> Finding {
     match isolation {
         "read committed" => Finding::good("isolation", "statements run at READ COMMITTED"),
         other => Finding::refused(
@@ -124,7 +129,7 @@ fn check_isolation(isolation: &str) -> Finding {
     }
 }
 
-fn check_commit(commit: &str) -> Finding {
+pub(super) fn check_commit(commit: &str) -> Finding {
     match commit {
         "off" => Finding::refused(
             "synchronous-commit",
@@ -198,4 +203,23 @@ fn skew(there: Timestamp, here: Timestamp) -> (Skew, Finding) {
         Finding::good("clock-skew", text)
     };
     (skew, finding)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_standby_does_not_make_up_for_a_server_that_syncs_nothing() {
+        for (commit, fsync, standbys, is) in [
+            ("on", "on", 0, Tier::Durable),
+            ("on", "on", 1, Tier::Replicated),
+            ("local", "on", 1, Tier::Durable),
+            ("on", "off", 1, Tier::Process),
+            ("remote_apply", "off", 2, Tier::Process),
+            ("off", "on", 1, Tier::Process),
+        ] {
+            assert_eq!(tier(commit, fsync, standbys), is, "{commit} {fsync} {standbys}");
+        }
+    }
 }

@@ -9,10 +9,10 @@
 //! Behind a pooler a connection of ours stays while the server behind it changes. Then only whoever
 //! asks for the lineage now and again notices.
 
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use oncekey_core::StoreError;
-use tokio_postgres::{Client, Error};
 
 use super::error::unsuitable;
 
@@ -27,8 +27,31 @@ pub(super) struct Guard {
 /// A life of the server: its cluster, its timeline and the epoch of the tables.
 pub(super) type Life = Arc<str>;
 
+/// What a server says about its life.
+#[derive(Debug)]
+pub(super) struct Sight {
+    /// Its cluster, its timeline and the epoch of the tables.
+    pub(super) name: String,
+    /// Up to here its log was safe on its disk.
+    pub(super) written: i64,
+    /// Here its log ended.
+    pub(super) end: i64,
+}
+
+/// How far servers have come, by what they say about their lives.
+pub(super) type Heights = HashMap<String, Height>;
+
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Height {
+    /// The most that was ever seen to be safe.
+    written: i64,
+    /// How often an older copy has taken its place.
+    turn: u32,
+}
+
 #[derive(Debug, Default)]
 struct Known {
+    heights: Heights,
     /// The life that grants are made in; `None` as long as nobody relies on it.
     accepted: Option<Life>,
     /// The life that was told to whoever asked last.
@@ -57,17 +80,48 @@ impl Guard {
         let _ = self.question.set(question);
     }
 
-    /// Which life a new connection leads to. A server that cannot say is still good for reads.
-    pub(super) async fn meet(&self, client: &Client) -> Result<Life, Error> {
-        let Some(question) = self.question.get() else { return Ok(UNKNOWN.into()) };
-        let life = match client.query_typed(question.as_str(), &[]).await {
-            Ok(rows) => rows.first().and_then(|row| row.try_get::<_, String>(0).ok()),
-            Err(error) if error.as_db_error().is_some() => None,
-            Err(error) => return Err(error),
+    pub(super) fn question(&self) -> Option<&str> {
+        self.question.get().map(String::as_str)
+    }
+
+    /// How far every server had come when somebody looked last. To be asked for before a look.
+    pub(super) fn heights(&self) -> Heights {
+        self.lock().heights.clone()
+    }
+
+    /// Which life a server is in that was looked at. One whose log ends before what it had safely written
+    /// when it was looked at last is an older copy of itself, such as a snapshot of its disk: its name is
+    /// the same, its life is not. `before` is from before the look, so that two that look at the same time
+    /// do not take each other for that.
+    pub(super) fn name(&self, sight: &Sight, before: &Heights) -> String {
+        let mut known = self.lock();
+        let Sight { name, written, end } = sight;
+        let is = known.heights.entry(name.clone()).or_default();
+        let was = before.get(name).copied().unwrap_or_default();
+        let turn = if *end >= was.written {
+            was.turn
+        } else {
+            if is.turn == was.turn {
+                *is = Height { written: *written, turn: was.turn + 1 };
+            }
+            is.turn
         };
-        let life = life.map_or_else(|| UNKNOWN.into(), Life::from);
-        self.met(&life);
-        Ok(life)
+        if turn == is.turn {
+            is.written = is.written.max(*written);
+        }
+        match turn {
+            0 => name.clone(),
+            turn => format!("{name}:{turn}"),
+        }
+    }
+
+    /// A new connection leads to this life, if the server knows.
+    pub(super) fn meet(&self, sight: Option<&Sight>, before: &Heights) -> Life {
+        let life = sight.map_or_else(|| UNKNOWN.into(), |sight| self.name(sight, before).into());
+        if self.question.get().is_some() {
+            self.met(&life);
+        }
+        life
     }
 
     /// Somebody was told that the store is in this life, and relies on it.
@@ -174,6 +228,36 @@ mod tests {
         assert_eq!(guard.grants(&life("b")), Grants::Allowed);
         assert_eq!(guard.grants(&life("a")), Grants::Outdated);
         assert!(guard.stopped().is_ok());
+    }
+
+    fn sight(written: i64, end: i64) -> Sight {
+        Sight { name: "a".to_owned(), written, end }
+    }
+
+    #[test]
+    fn an_older_copy_of_a_server_is_another_life() {
+        let guard = Guard::default();
+        let name = |written, end| guard.name(&sight(written, end), &guard.heights());
+        assert_eq!(name(100, 110), "a");
+        // A crash loses what was not safe yet, and nobody was told of that.
+        assert_eq!(name(100, 100), "a");
+        assert_eq!(name(120, 130), "a");
+        assert_eq!(name(50, 60), "a:1");
+        assert_eq!(name(55, 60), "a:1");
+        assert_eq!(name(10, 20), "a:2");
+    }
+
+    /// The one that looked first is heard last.
+    #[test]
+    fn two_that_look_at_the_same_time_see_one_life() {
+        let guard = Guard::default();
+        let before = guard.heights();
+        assert_eq!(guard.name(&sight(200, 210), &before), "a");
+        assert_eq!(guard.name(&sight(100, 110), &before), "a");
+        let before = guard.heights();
+        assert_eq!(guard.name(&sight(50, 60), &before), "a:1");
+        assert_eq!(guard.name(&sight(55, 65), &before), "a:1");
+        assert_eq!(guard.name(&sight(201, 211), &before), "a", "it led to the old one");
     }
 
     /// Two failovers in a row: what was looked at is not what is there now.

@@ -26,6 +26,7 @@ mod claim;
 mod connect;
 mod erase;
 mod error;
+mod greeting;
 mod health;
 mod life;
 mod look;

@@ -30,10 +30,11 @@ pub(super) enum Reply {
 pub(super) enum Tried {
     /// It was made: the caller owns the key.
     Won(Lease),
-    /// Another one stands there, or the caller's own from an earlier attempt.
+    /// Another one stands there.
     Found(Box<Found>),
-    /// One stood in the way, but it was gone a moment later.
-    Gone,
+    /// One stood in the way: the caller's own from an earlier attempt, or one that was gone a moment
+    /// later. A look tells.
+    Unseen,
 }
 
 /// A claim with what can be computed before the server is asked.

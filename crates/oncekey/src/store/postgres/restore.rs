@@ -3,14 +3,18 @@
 use oncekey_core::restore::{self, Lineage, Restored, supersedes};
 use oncekey_core::saved::NotKept;
 use oncekey_core::seal::{RECORD_FORMAT, Seal};
-use oncekey_core::{Answer, Record, Sent, State, StoreError};
+use oncekey_core::{Answer, ErrorKind, Record, Sent, State, StoreError};
 
 use super::PostgresStore;
 use super::error::{contested, unsuitable};
+use super::greeting::sight;
 use super::pool::Effect;
 use super::row;
 use super::sql::Statement;
 use crate::store::parts::answer_codes;
+
+const LOST_META: &str = "the table oncekey_meta has lost its rows: restore it from a backup, or drop \
+    oncekey's schema and begin anew";
 
 /// How often a record is looked at anew because it had changed before it was written over.
 const ROUNDS: usize = 16;
@@ -50,17 +54,25 @@ impl PostgresStore {
     /// The epoch is drawn when the tables are made; the identifier belongs to the cluster and the
     /// timeline changes when a standby is promoted or a backup is recovered.
     pub(super) async fn read_lineage(&self) -> Result<Lineage, StoreError> {
-        let text = lineage_question(&self.schema);
+        let text = format!("SELECT {}", lineage_question(&self.schema));
+        let heights = self.guard.heights();
         let rows = self.readers.ask(Effect::Harmless, &Statement::plain(&text, &[]), &[]).await?;
-        let life = rows.first().and_then(|row| row::get::<Option<String>>(row, 0).ok().flatten());
-        let Some(life) = life else {
-            return Err(unsuitable(
-                "the table oncekey_meta has lost its rows: restore it from a backup, or drop \
-                 oncekey's schema and begin anew",
-            ));
+        let Some(seen) = rows.first().map(|row| sight(row, 0)).transpose()?.flatten() else {
+            return Err(unsuitable(LOST_META));
         };
+        let life = self.guard.name(&seen, &heights);
         self.guard.told(&life);
         Ok(Lineage::new(life))
+    }
+
+    /// Nothing is granted by a store that has lost its mark: no fence is known to be high enough.
+    pub(super) async fn check_mark(&self) -> Result<(), StoreError> {
+        let text = format!("SELECT number FROM {}.oncekey_meta WHERE name = 'high'", self.schema);
+        let rows = self.readers.ask(Effect::Harmless, &Statement::plain(&text, &[]), &[]).await?;
+        match rows.first() {
+            Some(_) => Ok(()),
+            None => Err(StoreError::new(ErrorKind::Corrupt, LOST_META)),
+        }
     }
 
     /// Accepts the life that [`read_lineage`](Self::read_lineage) told last.
@@ -69,14 +81,17 @@ impl PostgresStore {
     }
 }
 
-/// Asks for the lineage; the answer is null if the tables have lost their epoch.
+/// What to select for the lineage, and for how far the log has come: how much of it is safe, and where it
+/// ends. The lineage is null if the tables have lost their epoch.
 pub(super) fn lineage_question(schema: &str) -> String {
     format!(
-        "SELECT 'postgres:' || CASE
+        "'postgres:' || CASE
                 WHEN has_function_privilege('pg_control_system()', 'EXECUTE')
                 THEN (SELECT system_identifier::text FROM pg_control_system()) ELSE 'unknown' END
             || ':' || substr(pg_walfile_name(pg_current_wal_insert_lsn()), 1, 8)
-            || ':' || (SELECT words FROM {schema}.oncekey_meta WHERE name = 'epoch')"
+            || ':' || (SELECT words FROM {schema}.oncekey_meta WHERE name = 'epoch'),
+            pg_wal_lsn_diff(pg_current_wal_flush_lsn(), '0/0')::bigint,
+            pg_wal_lsn_diff(pg_current_wal_insert_lsn(), '0/0')::bigint"
     )
 }
 

@@ -13,6 +13,7 @@
 
 mod rare;
 
+use sha2::{Digest as _, Sha256};
 use tokio_postgres::types::Type;
 
 use self::rare::{
@@ -24,6 +25,7 @@ use self::rare::{
 pub(super) struct Sql {
     pub(super) claim: Statement,
     pub(super) found: Statement,
+    pub(super) beside: Statement,
     pub(super) lift: Statement,
     pub(super) whole: Statement,
     pub(super) again: Statement,
@@ -47,7 +49,18 @@ pub(super) struct Statement {
     pub(super) place: usize,
     pub(super) text: String,
     pub(super) types: Vec<Type>,
+    /// The last value of a statement that may be prepared: see [`OWN`].
+    pub(super) mark: Option<i64>,
 }
+
+/// Whether the values were meant for this statement, of this schema; if not, it fails before it has
+/// looked at a row, because one cannot be divided by zero.
+///
+/// Prepared statements go by name, and the driver of every process gives the same names to its own. If
+/// somebody in between ever leads us to a connection on which another process has prepared, our values
+/// would meet its statement: a send mark was a release once. So every statement has a mark of its own,
+/// and whoever runs it must say it. It costs one comparison for a whole batch.
+const OWN: &str = "1 / (${place} = {mark})::int = 1";
 
 /// The server's clock at the moment at which this is evaluated, in microseconds. Not `now()`,
 /// which is when the transaction began: after a wait for a lock it would grant a stale lease.
@@ -75,7 +88,7 @@ const NO_ANSWER: &str = "expires = NULL, forget = NULL, due = NULL, status = NUL
 
 impl Sql {
     /// How many there are.
-    pub(super) const COUNT: usize = 18;
+    pub(super) const COUNT: usize = 19;
 
     pub(super) fn new(schema: &str) -> Self {
         let mut place = 0;
@@ -87,13 +100,14 @@ impl Sql {
                 .replace("{now}", NOW)
                 .replace("{open}", OPEN);
             place += 1;
-            Statement { place: place - 1, text, types: types.to_vec() }
+            Statement::marked(place - 1, &text, types)
         };
         let (bytes, number) = (Type::BYTEA, Type::INT8);
         let small = Type::INT2;
         Self {
             claim: next(claim(), &CLAIM),
-            found: next(found(), &[Type::BYTEA_ARRAY]),
+            found: next(found(""), &[Type::BYTEA_ARRAY]),
+            beside: next(found(BESIDE), &[Type::BYTEA_ARRAY, Type::BYTEA_ARRAY]),
             lift: next(LIFT.to_owned(), &[Type::BYTEA_ARRAY]),
             whole: next(whole(), std::slice::from_ref(&bytes)),
             again: next(
@@ -134,7 +148,18 @@ impl Sql {
 impl Statement {
     /// A statement that is not worth preparing.
     pub(super) fn plain(text: &str, types: &[Type]) -> Self {
-        Self { place: usize::MAX, text: text.to_owned(), types: types.to_vec() }
+        Self { place: usize::MAX, text: text.to_owned(), types: types.to_vec(), mark: None }
+    }
+
+    /// A statement that fails if it gets the values of another.
+    fn marked(place: usize, text: &str, types: &[Type]) -> Self {
+        let digest = Sha256::digest(text.as_bytes());
+        let mark = digest.iter().take(7).fold(0, |mark, byte| mark << 8 | i64::from(*byte));
+        let mut types = types.to_vec();
+        types.push(Type::INT8);
+        let own =
+            OWN.replace("{place}", &types.len().to_string()).replace("{mark}", &mark.to_string());
+        Self { place, text: text.replace("{own}", &own), types, mark: Some(mark) }
     }
 }
 
@@ -175,27 +200,31 @@ fn claim() -> String {
                 places, key, scope, route, request) ORDER BY key_id) AS u
     CROSS JOIN LATERAL (SELECT u.key_id, {now} AS now OFFSET 0) AS c
     CROSS JOIN mark AS m
+    WHERE {own}
     ON CONFLICT (key_id) DO NOTHING
     RETURNING key_id, fence, at"
         .to_owned()
 }
 
-/// What stands where claims were not granted. What this transaction has made itself is left out: the
-/// rest of its batch would be sent back whole, and thrown away.
-fn found() -> String {
+/// What stands under these keys, as far as `but` does not leave it out.
+fn found(but: &str) -> String {
     format!(
         "SELECT {COLUMNS}, CASE WHEN octet_length(r.body) > {FAR} THEN 1 ELSE 0 END AS far,
             CASE WHEN octet_length(r.body) > {FAR} THEN NULL ELSE r.body END AS body,
             {{now}} AS now
-        FROM {{records}} AS r WHERE r.key_id = ANY($1)
-            AND r.xmin IS DISTINCT FROM pg_current_xact_id_if_assigned()::xid"
+        FROM {{records}} AS r WHERE r.key_id = ANY($1) AND {{own}} {but}"
     )
 }
+
+/// Leaves out what the callers themselves run: what their batch has just made would be sent back whole,
+/// and thrown away. It is asked after the commit, when only the owner tells. Whoever has claimed before,
+/// and does not know that, looks once more.
+const BESIDE: &str = "AND NOT (r.state + 0 = 15 AND r.owner = ANY($2))";
 
 fn whole() -> String {
     format!(
         "SELECT {COLUMNS}, 0 AS far, r.body, {{now}} AS now
-        FROM {{records}} AS r WHERE r.key_id = $1"
+        FROM {{records}} AS r WHERE r.key_id = $1 AND {{own}}"
     )
 }
 
@@ -217,22 +246,24 @@ const LIFT: &str = "
                 nullif(current_setting('oncekey.high', true), ''), '-1')::bigint THEN $1 END
             FROM {meta} WHERE name = 'high')::bytea[])
         AND r.fence <= m.number AND r.state + 0 = 15
-        AND r.xmin = pg_current_xact_id_if_assigned()::xid
+        AND r.xmin = pg_current_xact_id_if_assigned()::xid AND {own}
     RETURNING r.key_id, r.fence";
 
 const AGAIN: &str = "
     UPDATE {records} SET at = {now} + $4
-    WHERE key_id = $1 AND fence = $2 AND owner = $3 AND state + 0 = 15
+    WHERE key_id = $1 AND fence = $2 AND owner = $3 AND state + 0 = 15 AND {own}
     RETURNING at, sent";
 
-/// Everything that the decision looked at and that can change is compared.
+/// Everything that the decision looked at and that can change is compared. The mark counts here, too: a
+/// record that was put back from elsewhere may be older than one that stood in its place and is gone.
 const TAKE_OVER: &str = "
-    UPDATE {records} SET format = 1, state = 15, fence = greatest(fence + 1, {now}), owner = $7,
+    UPDATE {records} SET format = 1, state = 15, fence = greatest(fence + 1, {now},
+            (SELECT number + 1 FROM {meta} WHERE name = 'high')), owner = $7,
         class = $8, sent = $9, at = {now} + $10, created = coalesce($11, {now}),
         fingerprint_version = $12, fingerprint = $13, seal = $14, places = $15, key = $16,
         scope = $17, route = $18, request = $19, {no_answer}
     WHERE key_id = $1 AND fence = $2 AND owner = $3 AND state = $4 AND at = $5
-        AND ($6 IS NULL OR sent = $6)
+        AND ($6 IS NULL OR sent = $6) AND {own}
     RETURNING fence, at";
 
 const TAKING_OVER: [Type; 19] = [
@@ -261,17 +292,18 @@ const RENEW: &str = "
     UPDATE {records} AS r SET at = {now} + $4
     FROM unnest($1, $2, $3) AS u(key_id, fence, owner)
     WHERE r.key_id = u.key_id AND r.fence = u.fence AND r.owner = u.owner AND r.state + 0 = 15
+        AND {own}
     RETURNING r.key_id, r.fence, r.owner, r.at";
 
 const STANDING: &str = "
     SELECT key_id, format, state, fence, owner, sent, outcome
-    FROM {records} WHERE key_id = ANY($1)";
+    FROM {records} WHERE key_id = ANY($1) AND {own}";
 
 const SEND: &str = "
     UPDATE {records} AS r SET sent = 112
     FROM unnest($1, $2, $3) AS u(key_id, fence, owner)
     WHERE r.key_id = u.key_id AND r.fence = u.fence AND r.owner = u.owner
-        AND r.format = 1 AND r.state + 0 = 15 AND r.sent = 15
+        AND r.format = 1 AND r.state + 0 = 15 AND r.sent = 15 AND {own}
     RETURNING r.key_id, false AS watched";
 
 /// The times are those of `Times::of`: a fence that is ahead of the clock counts, by a day at most.
@@ -285,7 +317,7 @@ const COMPLETE: &str = "
     CROSS JOIN LATERAL (SELECT greatest(n.now, least(u.fence, n.now + 86400000000)) AS at
         FROM (SELECT u.key_id, {now} AS now OFFSET 0) AS n OFFSET 0) AS c
     WHERE r.key_id = u.key_id AND r.fence = u.fence AND r.owner = u.owner
-        AND r.format = 1 AND r.state + 0 IN {open} AND r.sent IN (15, 112)
+        AND r.format = 1 AND r.state + 0 IN {open} AND r.sent IN (15, 112) AND {own}
     RETURNING r.key_id, {watched}";
 
 const COMPLETION: [Type; 11] = [
@@ -306,7 +338,7 @@ const UNKNOWN: &str = "
     UPDATE {records} AS r SET state = 85, at = {now}
     FROM unnest($1, $2, $3) AS u(key_id, fence, owner)
     WHERE r.key_id = u.key_id AND r.fence = u.fence AND r.owner = u.owner
-        AND r.format = 1 AND r.state + 0 IN (15, 105)
+        AND r.format = 1 AND r.state + 0 IN (15, 105) AND {own}
     RETURNING r.key_id, {watched}";
 
 /// Removes records, and raises the mark in the same step if one of their fences is above it. It is
@@ -317,7 +349,7 @@ const RELEASE: &str = "
         DELETE FROM {records} AS r
         USING unnest($1, $2, $3) AS u(key_id, fence, owner)
         WHERE r.key_id = u.key_id AND r.fence = u.fence AND r.owner = u.owner
-            AND r.format = 1 AND r.state + 0 IN {open}
+            AND r.format = 1 AND r.state + 0 IN {open} AND {own}
         RETURNING r.key_id, r.fence),
     raised AS (
         UPDATE {meta} SET number = greatest(number, {now}, (SELECT max(fence) FROM gone))
@@ -332,6 +364,35 @@ mod tests {
     #[test]
     fn every_statement_has_a_place() {
         assert_eq!(Sql::new("oncekey").restore_over.place + 1, Sql::COUNT);
+    }
+
+    /// Values that meet another statement than theirs are refused by it, also by the same statement of
+    /// another schema.
+    #[test]
+    fn every_statement_knows_its_own_values() {
+        let (one, other) = (Sql::new("oncekey"), Sql::new("oncekey2"));
+        let all = |sql: &Sql| {
+            let Sql { claim, found, lift, whole, again, take_over, renew, standing, .. } = sql;
+            let Sql { send, complete, unknown, release, due, forget, strip, blank, .. } = sql;
+            let (first, last) = (&sql.restore_new, &sql.restore_over);
+            [claim, found, lift, whole, again, take_over, renew, standing, send, complete, unknown]
+                .into_iter()
+                .chain([release, due, forget, strip, blank, &sql.beside, first, last])
+                .map(|statement| {
+                    let Statement { text, types, mark, .. } = statement;
+                    let mark = mark.expect("a mark");
+                    let own = format!("1 / (${} = {mark})::int = 1", types.len());
+                    assert_eq!(text.matches(&own).count(), 1, "{text}");
+                    assert!(!text.contains(&format!("${}", types.len() + 1)), "{text}");
+                    mark
+                })
+                .collect::<Vec<_>>()
+        };
+        let mut marks = all(&one);
+        marks.extend(all(&other));
+        marks.sort_unstable();
+        marks.dedup();
+        assert_eq!(marks.len(), 2 * Sql::COUNT);
     }
 
     /// The numbers in the text are the codes of the core.

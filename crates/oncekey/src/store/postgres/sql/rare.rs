@@ -9,6 +9,7 @@ pub(super) const DUE: &str = "
         {now} AS now
     FROM {records}
     WHERE state = 51 AND due <= (SELECT {now}) AND due >= $1 AND (due, key_id) > ($1, $2)
+        AND {own}
     ORDER BY due, key_id LIMIT $3";
 
 /// Like a release, of what is done and past its time at this very moment.
@@ -17,7 +18,7 @@ pub(super) const FORGET: &str = "
         DELETE FROM {records} AS r
         USING unnest($1, $2, $3) AS u(key_id, fence, owner)
         WHERE r.key_id = u.key_id AND r.fence = u.fence AND r.owner = u.owner
-            AND r.state + 0 = 51 AND r.forget <= {now}
+            AND r.state + 0 = 51 AND r.forget <= {now} AND {own}
         RETURNING r.key_id, r.fence),
     raised AS (
         UPDATE {meta} SET number = greatest(number, {now}, (SELECT max(fence) FROM gone))
@@ -30,6 +31,7 @@ pub(super) const STRIP: &str = "
     FROM unnest($1, $2, $3, $4, $6) AS u(key_id, fence, owner, seal, was)
     WHERE r.key_id = u.key_id AND r.fence = u.fence AND r.owner = u.owner
         AND r.state + 0 = 51 AND r.answer_seal = u.was AND r.expires <= {now} AND r.due <= {now}
+        AND {own}
     RETURNING r.key_id";
 
 pub(super) const STRIPPING: [Type; 6] = [
@@ -48,7 +50,7 @@ pub(super) const BLANK: &str = "
         headers = CASE WHEN state = 51 THEN ''::bytea END,
         body = CASE WHEN state = 51 THEN ''::bytea END
     WHERE key_id = $1 AND fence = $2 AND owner = $3 AND state = $4 AND seal = $5
-        AND answer_seal IS NOT DISTINCT FROM $6
+        AND answer_seal IS NOT DISTINCT FROM $6 AND {own}
     RETURNING key_id";
 
 /// A record as it comes from elsewhere.
@@ -86,8 +88,9 @@ pub(super) const RESTORE_NEW: &str = "
         fingerprint_version, fingerprint, seal, places, key, scope, route, request,
         expires, forget, due, status, not_kept, outcome, answer_seal, headers, body, format,
         born)
-    VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19,
-        $20, $21, $22, $23, $24, $25, $26, $3)
+    SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19,
+        $20, $21, $22, $23, $24, $25, $26, $3
+    WHERE {own}
     ON CONFLICT (key_id) DO NOTHING RETURNING key_id";
 
 /// Over the record that was found, if it still has this fence, state and send mark: an owner that was
@@ -98,7 +101,8 @@ pub(super) const RESTORE_OVER: &str = "
         key = $13, scope = $14, route = $15, request = $16, expires = $17, forget = $18,
         due = $19, status = $20, not_kept = $21, outcome = $22, answer_seal = $23, headers = $24,
         body = $25, format = $26
-    WHERE key_id = $1 AND fence = $27 AND state = $28 AND sent = $29 RETURNING key_id";
+    WHERE key_id = $1 AND fence = $27 AND state = $28 AND sent = $29 AND {own}
+    RETURNING key_id";
 
 pub(super) const RECORD_OVER: [Type; 29] = {
     let [a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, s, t, u, v, w, x, y, z] = RECORD;
