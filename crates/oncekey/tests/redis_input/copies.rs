@@ -64,7 +64,7 @@ async fn confirms(server: &Server) {
     for _ in 0..50 {
         let mut both = redis::pipe();
         both.cmd("SET").arg("foreign").arg(1).ignore().cmd("WAIT").arg(1).arg(200);
-        let (copies,): (i64,) = both.query_async(&mut server.raw().await).await.unwrap();
+        let (copies,): (i64,) = both.query_async(&mut server.raw().await).await.expect("copies");
         if copies == 1 {
             return;
         }

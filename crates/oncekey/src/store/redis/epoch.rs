@@ -66,7 +66,7 @@ impl Reach {
                 }
             }
         }
-        let trusted = self.guard.settle(root.lives, root.runs);
+        let trusted = self.guard.settle(root.lives, &root.runs);
         self.remember(&trusted).await?;
         for (shard, meta) in shards().zip(self.marks().await?) {
             match meta {

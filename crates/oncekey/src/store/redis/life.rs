@@ -171,13 +171,13 @@ impl Guard {
     pub(super) fn settle(
         &self,
         lives: impl IntoIterator<Item = String>,
-        runs: HashMap<String, Run>,
+        runs: &HashMap<String, Run>,
     ) -> Trusted {
         let mut known = self.lock();
         let lives: HashSet<String> = lives.into_iter().collect();
         let is_new = lives.is_empty();
         known.lives.extend(lives);
-        known.runs.clone_from(&runs);
+        known.runs.clone_from(runs);
         known.settled = true;
         let met = known.met.clone();
         for life in &met {
@@ -309,7 +309,7 @@ mod tests {
 
     fn guard(known: &[&str]) -> Guard {
         let guard = Guard::default();
-        guard.settle(known.iter().map(|&life| life.to_owned()), HashMap::new());
+        guard.settle(known.iter().map(|&life| life.to_owned()), &HashMap::new());
         guard
     }
 
@@ -380,7 +380,7 @@ mod tests {
         ] {
             let guard = Guard::default();
             guard.meet(server("run-2", Restart::MayLose));
-            let trusted = guard.settle(["a".to_owned()], runs(before));
+            let trusted = guard.settle(["a".to_owned()], &runs(before));
             assert_eq!((guard.loss(), trusted.runs.len()), (expected, writes), "{before}");
         }
     }
@@ -390,7 +390,7 @@ mod tests {
     fn a_node_that_nobody_knows_is_no_restart() {
         let guard = Guard::default();
         guard.meet(server("run-1", Restart::MayLose));
-        guard.settle(["a".to_owned()], runs("may-lose run-1"));
+        guard.settle(["a".to_owned()], &runs("may-lose run-1"));
         guard.meet(Life { node: Some("two".into()), ..server("run-9", Restart::MayLose) });
         assert_eq!(guard.loss(), None);
     }
@@ -410,7 +410,7 @@ mod tests {
     fn a_new_store_trusts_whom_it_meets() {
         let guard = Guard::default();
         guard.meet(life("run-1", "b", "a"));
-        assert_eq!(guard.settle([], HashMap::new()).lives, ["b"]);
+        assert_eq!(guard.settle([], &HashMap::new()).lives, ["b"]);
         assert_eq!(guard.loss(), None);
         guard.meet(life("run-1", "b", "a"));
         assert_eq!(guard.loss(), None);
@@ -440,7 +440,7 @@ mod tests {
     fn a_failover_while_nobody_was_there_is_noticed() {
         let guard = Guard::default();
         guard.meet(life("run-2", "b", "a"));
-        guard.settle(["a".to_owned()], HashMap::new());
+        guard.settle(["a".to_owned()], &HashMap::new());
         assert_eq!(guard.loss(), Some(Loss::Promoted));
     }
 }
