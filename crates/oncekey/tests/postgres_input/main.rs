@@ -8,7 +8,7 @@ mod frozen;
 mod lost;
 mod opening;
 mod pooler;
-#[allow(dead_code, reason = "each test uses a part of it")]
+#[allow(dead_code, clippy::unwrap_used, reason = "each test uses a part of it, and may panic")]
 #[path = "../stale_replica/process.rs"]
 mod process;
 mod proxy;

@@ -23,9 +23,10 @@ struct Pooler {
 
 impl Pooler {
     async fn start() -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
-        let server = url::Url::parse(&url()).unwrap();
+        let folder = tempfile::tempdir().expect("a folder");
+        std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755))
+            .expect("a folder");
+        let server = url::Url::parse(&url()).expect("a URL");
         let (behind, port) = (server.port().unwrap_or(5432), free_port());
         let settings = folder.path().join("pgbouncer.ini");
         let text = format!(
@@ -35,7 +36,7 @@ impl Pooler {
              ignore_startup_parameters = options,extra_float_digits\n",
             server.username()
         );
-        std::fs::write(&settings, text).unwrap();
+        std::fs::write(&settings, text).expect("a file");
         let mut command = tethered(Some(USER), &program());
         command.arg(&settings).current_dir("/");
         let process = Process::start(command);
@@ -50,16 +51,17 @@ fn program() -> String {
     let path = env::var("PATH").unwrap_or_default();
     let folders = env::split_paths(&path).chain(["/usr/sbin".into()]);
     let found = folders.map(|folder| folder.join("pgbouncer")).find(|path| path.exists());
-    found.expect("pgbouncer is installed").to_str().unwrap().to_owned()
+    found.expect("pgbouncer is installed").to_str().expect("a plain path").to_owned()
 }
 
 async fn open(pooler: &str, schema: &str) -> PostgresStore {
-    PostgresOptions::new(pooler).schema(schema).writers(1).readers(1).open().await.unwrap()
+    PostgresOptions::new(pooler).schema(schema).writers(1).readers(1).open().await.expect("a store")
 }
 
 /// How many statements others have prepared on the connection to the server that `client` has.
 async fn prepared(client: &Client) -> usize {
-    let asked = client.simple_query("SELECT name FROM pg_prepared_statements").await.unwrap();
+    let asked =
+        client.simple_query("SELECT name FROM pg_prepared_statements").await.expect("PostgreSQL");
     asked.iter().filter(|message| matches!(message, SimpleQueryMessage::Row(_))).count()
 }
 

@@ -53,7 +53,7 @@ pub(super) fn is_about_prepared_statements(error: &Error) -> bool {
 }
 
 /// Whether `error` is what poolers say to settings that they do not know how to keep apart: pgbouncer the
-/// first, RDS Proxy the second.
+/// first. The second is the plain word for it, and costs another attempt at most.
 pub(super) fn refuses_settings(error: &Error) -> bool {
     matches!(error.code(), Some(&SqlState::PROTOCOL_VIOLATION | &SqlState::FEATURE_NOT_SUPPORTED))
 }
