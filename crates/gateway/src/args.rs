@@ -33,7 +33,7 @@ pub(crate) enum Command {
     },
     #[command(flatten)]
     Remote(RemoteCommand),
-    /// Look after stores: copy, check, migrate
+    /// Look after stores: copy, check, migrate, adopt
     Store {
         #[command(subcommand)]
         command: StoreCommand,
@@ -173,7 +173,22 @@ pub(crate) enum StoreCommand {
         #[arg(long)]
         print: bool,
     },
+    /// Let a store that has lost something grant again
+    #[command(after_help = ADOPT_HELP)]
+    Adopt {
+        /// The store, such as redis://host:6379/0
+        #[arg(env = "ONCEKEY_STORE", hide_env_values = true)]
+        url: String,
+        /// Say that what was under way before the loss has ended, and that what was lost may run again
+        #[arg(long)]
+        confirm: bool,
+    },
 }
+
+const ADOPT_HELP: &str = "\
+A store that notices that it may have lost records grants no key until somebody has seen to it.
+A gateway with `store.ring` does that by itself. Otherwise: wait for the longest lease, find out what was
+under way, then run this, and start the gateways again.";
 
 #[derive(Debug, Args)]
 pub(crate) struct CopyArgs {

@@ -330,3 +330,22 @@ fn migrations_are_printed_or_applied() {
     let (code, out, _) = scene.run(&["migrate", "memory:", "--print"]);
     assert_eq!((code, out.as_str()), (0, ""));
 }
+
+/// What was lost may run again: nobody does that by accident.
+#[test]
+fn a_store_is_adopted_only_if_that_is_confirmed() {
+    let scene = Scene::new();
+    scene.fill("keys.db", 2);
+    let url = scene.url("keys.db");
+    let (code, out, err) = scene.run(&["adopt", &url]);
+    assert_eq!((code, out.as_str()), (7, ""), "{err}");
+    assert!(err.contains("--confirm"), "{err}");
+    let (code, out, err) = scene.run(&["adopt", &url, "--confirm"]);
+    assert_eq!((code, err.as_str()), (0, ""), "{out}");
+    assert!(out.contains("adopted"), "{out}");
+    assert_eq!(
+        scene.run(&["adopt", &scene.url("none.db"), "--confirm"]).0,
+        1,
+        "it has to be there"
+    );
+}

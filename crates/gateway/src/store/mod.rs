@@ -1,5 +1,6 @@
 //! `oncekey store`: looks after stores, without a gateway.
 
+mod adopt;
 mod bar;
 mod check;
 mod copy;
@@ -14,5 +15,6 @@ pub(crate) async fn run(command: StoreCommand) -> Result<(), Exit> {
         StoreCommand::Copy(args) => copy::run(args).await,
         StoreCommand::Check { url, json } => check::run(&url, json).await,
         StoreCommand::Migrate { url, print } => migrate::run(&url, print).await,
+        StoreCommand::Adopt { url, confirm } => adopt::run(&url, confirm).await,
     }
 }
