@@ -61,7 +61,7 @@ async fn questions(
     let mut buffer = vec![0; 65_536];
     while let Ok(count @ 1..) = from.read(&mut buffer).await {
         let text = &buffer[..count];
-        if text.windows(6).any(|word| word == b"COMMIT") && spoils.swap(false, Ordering::SeqCst) {
+        if text.ends_with(b"COMMIT") && spoils.swap(false, Ordering::SeqCst) {
             committing.store(true, Ordering::SeqCst);
         }
         if to.write_all(text).await.is_err() {

@@ -103,10 +103,11 @@ impl Store for FaultyStore {
     }
 
     async fn renew(&self, leases: &[Lease], span: Duration) -> Result<Vec<Renewal>, StoreError> {
-        match self.fault("renew") {
-            Fault::Unreached => Ok(vec![Renewal::Failed; leases.len()]),
-            fault => with(fault, self.inner.renew(leases, span)).await,
+        let fault = self.fault("renew");
+        if fault == Fault::Unreached {
+            return Ok(vec![Renewal::Failed; leases.len()]);
         }
+        with(fault, self.inner.renew(leases, span)).await
     }
 
     async fn send(&self, lease: &Lease) -> Result<Write, StoreError> {

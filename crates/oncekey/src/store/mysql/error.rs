@@ -57,9 +57,13 @@ impl Trouble {
     /// An error in answer to a commit. After a deadlock, which a cluster notices that late, the
     /// transaction is gone for certain.
     pub(super) fn of_commit(error: Error) -> Self {
-        match Self::from(error) {
-            Self::Refused(error) if !CONTENDED.contains(&error.code) => Self::Commit(error),
-            other => other,
+        match error {
+            Error::Server(error) if !CONTENDED.contains(&error.code) => Self::Commit(error),
+            Error::Server(_)
+            | Error::Driver(_)
+            | Error::Io(_)
+            | Error::Other(_)
+            | Error::Url(_) => Self::from(error),
         }
     }
 
@@ -317,9 +321,9 @@ mod tests {
     #[test]
     fn an_error_in_answer_to_a_commit_is_ambiguous() {
         for code in [1021, 1026, 1290, 1598, 3_100] {
-            let answered = |code| match refused(code) {
-                Trouble::Refused(error) => Trouble::of_commit(Error::Server(error)),
-                other => other,
+            let answered = |code| {
+                let (message, state) = (String::new(), "HY000".to_owned());
+                Trouble::of_commit(Error::Server(ServerError { code, message, state }))
             };
             assert_eq!(answered(code).of_write().kind(), ErrorKind::Ambiguous, "{code}");
             assert!(matches!(answered(code).of_batch(), Failure::Unknown(_)), "{code}");
