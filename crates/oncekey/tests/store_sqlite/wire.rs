@@ -183,7 +183,7 @@ variants! {
         5_u8: Unknown, 6_u8: Parked
     }
     Claimed { 0_u8: Won { lease, grant, earlier }, 1_u8: Lost { refusal, record, now } }
-    Renewal { 0_u8: Until(until), 1_u8: Lost }
+    Renewal { 0_u8: Until(until), 1_u8: Lost, 2_u8: Failed }
     Write { 0_u8: Applied, 1_u8: Fenced }
     Answer { 0_u8: Kept(saved), 1_u8: Tombstone(tombstone) }
     State {
