@@ -35,6 +35,19 @@ pub(crate) fn cargo() -> Command {
     command
 }
 
+/// The same command, with what all others leave of the processors.
+pub(crate) fn gently(command: &Command) -> Command {
+    let mut gentle = Command::new("nice");
+    gentle.args(["-n", "19"]).arg(command.get_program()).args(command.get_args());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => gentle.env(name, value),
+            None => gentle.env_remove(name),
+        };
+    }
+    gentle
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -48,5 +61,13 @@ mod tests {
     #[test]
     fn a_folder_is_not_a_program() {
         assert!(!is_program(Path::new("/")));
+    }
+
+    #[test]
+    fn a_gentle_command_is_the_same_command() {
+        let mut command = Command::new("sh");
+        command.args(["-c", "echo $GENTLE $(nice)"]).env("GENTLE", "yes");
+        let output = gently(&command).output().unwrap();
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "yes 19\n");
     }
 }

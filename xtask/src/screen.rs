@@ -53,9 +53,17 @@ impl Screen {
         task
     }
 
+    /// Shows what a command does that runs beside others, if everything is to be shown.
+    pub(crate) fn overhear(self, event: Event<'_>) {
+        if let (Event::Line(line), Detail::Everything) = (event, self.detail) {
+            eprintln!("{line}");
+        }
+    }
+
     /// Prints a line that stays.
     pub(crate) fn say(self, line: &str) {
-        eprintln!("{line}");
+        let erase = if self.live { ERASE } else { "" };
+        eprintln!("{erase}{line}");
     }
 }
 

@@ -1,4 +1,4 @@
-//! What `cargo xtask test` checks, in this order.
+//! What `cargo xtask test` checks, in this order, but for what runs beside the tests.
 
 use std::process::Command;
 
@@ -21,6 +21,16 @@ pub(crate) struct Step {
     pub(crate) name: &'static str,
     pub(crate) commands: Vec<Command>,
     pub(crate) judge: Judge,
+    pub(crate) when: When,
+}
+
+/// Whether a step waits for its turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum When {
+    InTurn,
+    /// It runs while tests run, with what they leave of the processors: tests wait for servers and
+    /// timers half of the time.
+    Beside,
 }
 
 /// What decides whether a step passes, beyond the exit codes of its commands.
@@ -33,6 +43,9 @@ pub(crate) enum Judge {
     /// The listed crates are all harmless.
     Purity,
 }
+
+/// Every test program.
+const TESTS: [&str; 5] = ["test", "--workspace", "--all-features", "--no-fail-fast", "--tests"];
 
 /// The tools that the checks below need.
 pub(crate) fn tools_for(options: &TestOptions) -> Vec<Tool> {
@@ -61,10 +74,15 @@ pub(crate) fn plan(
     let mut steps = checks();
     if !options.quick {
         steps.push(licences(tools)?);
-        steps.push(documentation());
     }
+    // What runs beside the tests would wait for their build, or hold it up.
+    steps.push(step("build", &[&TESTS[..], &["--no-run"]].concat()));
+    if !options.quick {
+        steps.push(beside(documentation()));
+        steps.push(beside(build_of_examples()));
+    }
+    steps.push(beside(features(stop)?));
     steps.extend(tests(options, sdk));
-    steps.push(features(stop)?);
     if !options.quick {
         steps.push(examples());
     }
@@ -112,7 +130,7 @@ fn licences(tools: &Tools) -> Result<Step> {
     let mut command = Command::new(tools.path(Tool::CargoDeny)?);
     // Advisories are left out: their database lives outside the package registry.
     command.args(["--workspace", "--all-features", "check", "licenses", "bans", "sources"]);
-    Ok(Step { name: "licences", commands: vec![command], judge: Judge::ExitCode })
+    Ok(Step { commands: vec![command], ..step("licences", &[]) })
 }
 
 fn documentation() -> Step {
@@ -143,7 +161,6 @@ fn tests(options: &TestOptions, sdk: &Sdk) -> Vec<Step> {
     let mut documentation = vec!["--"];
     documentation.extend(options.filter.iter().map(String::as_str));
 
-    let all = ["test", "--workspace", "--all-features", "--no-fail-fast", "--tests"];
     let examples = ["test", "--workspace", "--all-features", "--no-fail-fast", "--doc"];
     let core = ["test", "-p", "oncekey-core", "--no-fail-fast", "--tests"];
     let test = |name, arguments: &[&str], rest: &[&str]| Step {
@@ -151,7 +168,7 @@ fn tests(options: &TestOptions, sdk: &Sdk) -> Vec<Step> {
         ..step(name, &[arguments, rest].concat())
     };
     vec![
-        test("tests", &all, &rest),
+        test("tests", &TESTS, &rest),
         test("examples in docs", &examples, &documentation),
         // The core must work without the features that its users may switch on.
         test("core by itself", &core, &rest),
@@ -176,15 +193,25 @@ fn features(stop: &Stop) -> Result<Step> {
 /// Runs the programs of the examples' own workspace, and their tests. One of them has sqlx beside
 /// our SQLite store, so it also proves the lower end of the range of `rusqlite` versions.
 fn examples() -> Step {
-    let place = ["--locked", "--manifest-path", "examples/Cargo.toml"];
-    let target = ["--target-dir", "target/examples"];
-    let of_workspace = |command| [&[command][..], &place, &target].concat();
-    let run = [&of_workspace("run")[..], &["-p", "beside-sqlx"]].concat();
+    let run = [&of_examples("run")[..], &["-p", "beside-sqlx"]].concat();
     // Some run on servers, too: ignored in the source, and here they fail if their server is missing.
     let all = ["--workspace", "--no-fail-fast", "--", "--include-ignored"];
-    let test = [&of_workspace("test")[..], &all].concat();
+    let test = [&of_examples("test")[..], &all].concat();
     let commands = vec![cargo_with(&run), cargo_with(&test)];
-    Step { name: "examples", commands, judge: Judge::Tests }
+    Step { commands, judge: Judge::Tests, ..step("examples", &[]) }
+}
+
+/// Builds what [`examples`] runs.
+fn build_of_examples() -> Step {
+    let program = [&of_examples("build")[..], &["-p", "beside-sqlx"]].concat();
+    let tests = [&of_examples("test")[..], &["--workspace", "--no-run"]].concat();
+    let commands = vec![cargo_with(&program), cargo_with(&tests)];
+    Step { commands, ..step("build of examples", &[]) }
+}
+
+fn of_examples(command: &str) -> [&str; 6] {
+    let (place, target) = ("examples/Cargo.toml", "target/examples");
+    [command, "--locked", "--manifest-path", place, "--target-dir", target]
 }
 
 fn features_of(metadata: &str, package: &str) -> Result<Vec<String>> {
@@ -205,7 +232,12 @@ fn format(manifest: &str) -> Command {
 }
 
 fn step(name: &'static str, arguments: &[&str]) -> Step {
-    Step { name, commands: vec![cargo_with(arguments)], judge: Judge::ExitCode }
+    let commands = vec![cargo_with(arguments)];
+    Step { name, commands, judge: Judge::ExitCode, when: When::InTurn }
+}
+
+fn beside(step: Step) -> Step {
+    Step { when: When::Beside, ..step }
 }
 
 fn cargo_with(arguments: &[&str]) -> Command {

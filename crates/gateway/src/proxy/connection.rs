@@ -18,6 +18,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::front::{Front, Peer, Told, refuse};
 use super::paced::Paced;
+use super::presence::Presence;
 use super::sieve::Limits;
 use super::streams;
 use super::strict::{End, Executed, Pace, Strict, Verdict, document};
@@ -79,6 +80,7 @@ where
     let io = Strict::new(io, limits, pace);
     let verdict = io.verdict();
     let said = verdict.clone();
+    let peer = Peer { presence: Presence::seen_by(&verdict), ..peer };
     let service = service_fn(move |mut request: Request<Incoming>| {
         let (front, verdict, peer) = (Arc::clone(&front), verdict.clone(), peer.clone());
         if let Some(lettering) = verdict.lettering() {

@@ -36,6 +36,8 @@ pub(super) struct Answered {
     pub(super) status: StatusCode,
     /// What the layer did, if it did anything.
     pub(super) outcome: Option<Outcome>,
+    /// Whether the client was still there.
+    pub(super) reached: Reached,
 }
 
 /// Under this key the digest of a caller is computed: as secret as those of keys are, where there is a
@@ -95,12 +97,13 @@ impl Noted {
         let (listened, scope) = (self.ear.as_ref().map(Ear::listened), self.scope());
         let key = self.key(listened.as_ref(), scope.as_ref());
         let finding = listened.map(|listened| self.compare(&listened, key));
-        if delivered == Delivered::Partly {
-            self.count_abort("after_answer");
+        // Whoever left before the answer is counted already.
+        if (delivered, answered.reached) == (Delivered::Partly, Reached::Client) {
+            count_abort(self.name(), "after_answer");
         }
         if let Some(finding) = finding {
             let reached = match delivered {
-                Delivered::Whole => Reached::Client,
+                Delivered::Whole => answered.reached,
                 Delivered::Partly => Reached::Nobody,
             };
             self.count(finding, scope.as_ref(), reached);
@@ -125,18 +128,12 @@ impl Noted {
 
     /// Nobody waited for an answer. The upstream may have got the request or not.
     fn unanswered(&self) {
-        self.count_abort("before_answer");
+        count_abort(self.name(), "before_answer");
         let Some(listened) = self.ear.as_ref().map(Ear::listened) else { return };
         let scope = self.scope();
         let key = self.key(Some(&listened), scope.as_ref());
         let finding = self.compare(&listened, key);
         self.count(finding, scope.as_ref(), Reached::Nobody);
-    }
-
-    fn count_abort(&self, stage: &'static str) {
-        let route = self.name();
-        metrics::counter!("oncekey_client_aborts_total", "route" => route, "stage" => stage)
-            .increment(1);
     }
 
     /// Whom its key would belong to; `None` if nobody can tell.
@@ -224,6 +221,12 @@ impl Noted {
             ),
         }
     }
+}
+
+/// Counts an answer that nobody waited for.
+pub(super) fn count_abort(route: Arc<str>, stage: &'static str) {
+    metrics::counter!("oncekey_client_aborts_total", "route" => route, "stage" => stage)
+        .increment(1);
 }
 
 fn mark(finding: Option<Finding>, outcome: Option<Outcome>) -> Option<Mark> {

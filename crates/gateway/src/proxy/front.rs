@@ -13,13 +13,14 @@ use oncekey::layer::{Outcome, RequestBody, ResponseBody};
 use tower_service::Service as _;
 
 use super::cors::{Author, allow};
-use super::exchange::{Answered, Exchange};
+use super::exchange::{Answered, Exchange, count_abort};
 use super::forward::Reply;
 use super::headers::{Switch, say_forwarded, strip_hops};
 use super::paced::Paced;
+use super::presence::Presence;
 use super::watched::Watched;
 use crate::admin::Events;
-use crate::observe::Observer;
+use crate::observe::{Observer, Reached};
 use crate::overheard::Overheard;
 use crate::plan::Plan;
 use crate::route::{Assigned, ClientName, Treatment};
@@ -38,6 +39,8 @@ pub(crate) struct Peer {
     pub(crate) scheme: &'static str,
     /// Who it is, if its certificate was verified.
     pub(crate) name: Option<ClientName>,
+    /// Whether it is still there.
+    pub(super) presence: Presence,
 }
 
 /// What every connection of the gateway shares.
@@ -49,6 +52,16 @@ pub(crate) struct Front {
     /// Where finished requests are told.
     pub(crate) events: Events,
     pub(crate) tracer: Tracer,
+}
+
+impl Peer {
+    pub(super) fn new(
+        address: Option<HeaderValue>,
+        scheme: &'static str,
+        name: Option<ClientName>,
+    ) -> Self {
+        Self { address, scheme, name, presence: Presence::default() }
+    }
 }
 
 impl Front {
@@ -96,10 +109,18 @@ impl Front {
             body.relax();
         }
         let (request, exchange) = self.watch(head, body, assigned);
+        if is_protected || exchange.is_some() {
+            peer.presence.watch();
+        }
         let response = match plan.service.clone().call(request).await {
             Ok(response) => response,
             Err(never) => match never {},
         };
+        let reached = peer.presence.met();
+        if reached == Reached::Nobody {
+            let name = route.map_or_else(|| "-".into(), |route| Arc::clone(&route.spec.name));
+            count_abort(name, "before_answer");
+        }
         let new_id = || self.engine.request_id().as_str().to_owned();
         let mut response = plan.dialect.rewrite(response, &method, new_id);
         if response.status().is_success() && !preflight.is_empty() {
@@ -111,7 +132,7 @@ impl Front {
             plan.cors.expose(response.headers_mut());
         }
         serving.answered(&response);
-        delivered(response, exchange, serving)
+        delivered(response, (exchange, reached), serving)
     }
 
     /// Listens to the request if it is observed, and remembers it if anybody wants to know its end.
@@ -180,14 +201,14 @@ impl Plan {
 /// Tells whoever wants to know when a response has been handed over.
 fn delivered(
     response: Response<ResponseBody<Reply>>,
-    exchange: Option<Exchange>,
+    (exchange, reached): (Option<Exchange>, Reached),
     serving: Serving,
 ) -> Response<Told> {
     if exchange.is_none() && !serving.is_on() {
         return response.map(Watched::unwatched);
     }
     let outcome = response.extensions().get::<Outcome>().copied();
-    let answered = Answered { status: response.status(), outcome };
+    let answered = Answered { status: response.status(), outcome, reached };
     let end = Box::new(move |delivered| {
         serving.end();
         if let Some(exchange) = exchange {

@@ -141,12 +141,11 @@ impl Client {
         let deadlines = terms.deadlines;
         match (self, terms.tls) {
             (Self::Unix(stream), _) => {
-                let peer = Peer { address: None, scheme: "http", name: None };
+                let peer = Peer::new(None, "http", None);
                 serve(front, stream, (peer, Dialect::Http1), deadlines, stop).await;
             }
             (Self::Tcp(stream, address), None) => {
-                let peer =
-                    Peer { address: forwarded_for(address.ip()), scheme: "http", name: None };
+                let peer = Peer::new(forwarded_for(address.ip()), "http", None);
                 let Ok(Ok(dialect)) = timeout(deadlines.head, dialect(&stream)).await else {
                     return;
                 };
@@ -164,7 +163,7 @@ impl Client {
                     Some(_) | None => Dialect::Http1,
                 };
                 let name = stream.get_ref().1.peer_certificates().and_then(client_name);
-                let peer = Peer { address: forwarded_for(address.ip()), scheme: "https", name };
+                let peer = Peer::new(forwarded_for(address.ip()), "https", name);
                 serve(front, stream, (peer, dialect), deadlines, stop).await;
             }
         }

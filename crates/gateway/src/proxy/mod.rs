@@ -14,6 +14,7 @@ mod front;
 mod headers;
 mod listen;
 mod paced;
+mod presence;
 mod sieve;
 mod streams;
 mod strict;

@@ -9,7 +9,7 @@ mod patience;
 mod verdict;
 
 use std::io;
-use std::mem::MaybeUninit;
+use std::mem::{self, MaybeUninit};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
@@ -38,6 +38,9 @@ pub(super) struct Strict<IO> {
     held: BytesMut,
     /// So many bytes of it, at the front, may go on.
     approved: usize,
+    /// So many bytes of it, at the end, came before anybody wanted to read them: the sieve has not seen
+    /// them. What is wrong with them must not be said into an answer that is under way.
+    early: usize,
     farewell: Farewell,
 }
 
@@ -54,6 +57,7 @@ impl<IO> Strict<IO> {
             verdict: Verdict::default(),
             held: BytesMut::new(),
             approved: 0,
+            early: 0,
             farewell: Farewell::default(),
         }
     }
@@ -118,14 +122,42 @@ impl<IO: AsyncRead + Unpin> Strict<IO> {
 
     /// Reads behind what is held back. Gives how many bytes came.
     fn poll_behind(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
+        let count = ready!(self.poll_more(cx))?;
+        self.came(count);
+        Poll::Ready(Ok(count))
+    }
+
+    fn poll_more(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         let mut scratch = [const { MaybeUninit::uninit() }; SCRATCH];
         let mut read = ReadBuf::uninit(&mut scratch);
         ready!(Pin::new(&mut self.io).poll_read(cx, &mut read))?;
-        let count = read.filled().len();
         self.held.extend_from_slice(read.filled());
+        Poll::Ready(Ok(read.filled().len()))
+    }
+
+    fn came(&mut self, count: usize) {
         let passed = self.sift();
         self.patience.arrived(count, passed.bytes, self.sieve.place());
-        Poll::Ready(Ok(count))
+    }
+
+    /// Looks whether the client has left, while the reader waits for an answer and reads nothing. Of the
+    /// next request no more is taken than one read brings, and from then on nobody looks.
+    fn look_out(&mut self, cx: &mut Context<'_>) {
+        let is_behind_a_request =
+            matches!(self.sieve.place(), Place::Between | Place::Waiting | Place::Last);
+        if !self.verdict.is_watched()
+            || self.verdict.has_left()
+            || !self.held.is_empty()
+            || !is_behind_a_request
+        {
+            return;
+        }
+        match self.poll_more(cx) {
+            // After an error the system says that the stream has ended, to whoever reads next.
+            Poll::Ready(Ok(0) | Err(_)) => self.verdict.leave(),
+            Poll::Ready(Ok(count)) => self.early = count,
+            Poll::Pending => {}
+        }
     }
 
     /// The client is silent. Ends the connection for the reader if that takes too long.
@@ -145,6 +177,10 @@ impl<IO: AsyncRead + Unpin> AsyncRead for Strict<IO> {
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         let before = buf.filled().len();
+        if this.early > 0 {
+            let count = mem::take(&mut this.early);
+            this.came(count);
+        }
         loop {
             if this.approved > 0 {
                 this.give(buf);
@@ -195,8 +231,12 @@ impl<IO: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Strict<IO> {
         self.io.is_write_vectored()
     }
 
+    /// Whoever waits for an answer flushes whenever it is woken, and reads nothing: so this is where a
+    /// client that has left is noticed.
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().io).poll_flush(cx)
+        let this = self.get_mut();
+        this.look_out(cx);
+        Pin::new(&mut this.io).poll_flush(cx)
     }
 
     /// Tells a client that was stopped why, before the connection ends.

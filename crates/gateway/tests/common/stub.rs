@@ -3,6 +3,7 @@
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -40,6 +41,8 @@ pub(crate) struct Arrived {
 pub(crate) struct Reply {
     pub(crate) bytes: Vec<u8>,
     pub(crate) then: Then,
+    /// How long it takes.
+    pub(crate) after: Duration,
 }
 
 /// What to do after the answer.
@@ -61,13 +64,18 @@ type Answers = dyn Fn(&Arrived) -> Reply + Send + Sync;
 
 impl Reply {
     pub(crate) fn new(bytes: impl Into<Vec<u8>>, then: Then) -> Self {
-        Self { bytes: bytes.into(), then }
+        Self { bytes: bytes.into(), then, after: Duration::ZERO }
     }
 
     /// A small answer.
     pub(crate) fn ok(body: &str) -> Self {
         let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n{body}", body.len());
         Self::new(head, Then::Keep)
+    }
+
+    /// The same, a while later.
+    pub(crate) fn after(self, after: Duration) -> Self {
+        Self { after, ..self }
     }
 }
 
@@ -142,7 +150,8 @@ async fn serve(mut socket: TcpStream, book: &Mutex<Book>, answers: &Answers) {
         };
         // Before the answer, so that whoever has the answer finds it here.
         book.lock().unwrap().whole.push(arrived.clone());
-        let Reply { bytes, then } = answers(&arrived);
+        let Reply { bytes, then, after } = answers(&arrived);
+        tokio::time::sleep(after).await;
         if reader.socket.write_all(&bytes).await.is_err() {
             return;
         }

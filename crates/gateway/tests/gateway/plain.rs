@@ -169,3 +169,30 @@ async fn a_client_that_leaves_is_no_failure_of_the_upstream() {
         gateway.log()
     );
 }
+
+/// What the page about logs promises of every keyed request.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_line_of_the_log_says_how_a_request_ended() {
+    let (_upstream, _home, gateway) = start(|_| Reply::ok("done")).await;
+    let mut client = Client::open(gateway.address).await;
+    for _ in 0..2 {
+        client.ask(&pay(BODY)).await;
+    }
+    gateway.says("duplicate stopped").await;
+    let log = gateway.log();
+    let line = log.lines().find(|line| line.contains("duplicate stopped")).unwrap();
+    let line: serde_json::Value = serde_json::from_str(line).unwrap();
+    for (member, value) in [
+        ("http.request.method", serde_json::json!("POST")),
+        ("http.response.status_code", serde_json::json!(200)),
+        ("outcome", serde_json::json!("replayed")),
+        ("route", serde_json::json!("POST /payments")),
+        ("mode", serde_json::json!("required")),
+        ("replayed", serde_json::json!(true)),
+    ] {
+        assert_eq!(line[member], value, "{member} in {line}");
+    }
+    for member in ["request_id", "key_hash", "original_request_id", "fence", "duration_ms"] {
+        assert!(!line[member].is_null(), "{member} in {line}");
+    }
+}

@@ -55,8 +55,9 @@ CREATE INDEX oncekey_records_open ON {schema}.oncekey_records (born) WHERE state
 -- What a purge looks for.
 CREATE INDEX oncekey_records_due ON {schema}.oncekey_records (due) WHERE state = 51;
 
--- What an operator pages through. New keys go to its end, which is always in memory.
-CREATE INDEX oncekey_records_born ON {schema}.oncekey_records (born);
+-- What an operator pages through, together with the open ones. New keys go to its end, which is always
+-- in memory. One index over both would be written twice for every key.
+CREATE INDEX oncekey_records_born ON {schema}.oncekey_records (born) WHERE state = 51;
 
 -- A few facts about the store as a whole.
 --   high:    no fence of a record that is gone is higher; fences of new records are.

@@ -42,7 +42,7 @@ pub(super) enum Quality {
 const SHORTEST_GOOD_KEY: usize = 16;
 
 /// The methods with a label of their own. Others share one, because a client can invent any.
-const METHODS: [Method; 4] = [Method::POST, Method::PATCH, Method::PUT, Method::DELETE];
+static METHODS: [Method; 4] = [Method::POST, Method::PATCH, Method::PUT, Method::DELETE];
 
 impl Meters {
     pub(super) fn new(route: &str, mode: Mode) -> Self {
@@ -82,11 +82,10 @@ impl Meters {
     pub(super) fn request(&self, method: &Method, outcome: Outcome) {
         let place = METHODS.iter().position(|known| known == method);
         let make = || {
-            let method = place.map_or("other", |place| METHODS[place].as_str()).to_owned();
             counter!(
                 "oncekey_requests_total",
                 "route" => self.route.to_string(),
-                "method" => method,
+                "method" => label(method),
                 "mode" => self.mode.label(),
                 "outcome" => outcome.label(),
             )
@@ -133,6 +132,11 @@ impl fmt::Debug for Meters {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(out, "Meters({})", self.route)
     }
+}
+
+/// A method as a label: clients can make up any number of them.
+pub(super) fn label(method: &Method) -> &'static str {
+    METHODS.iter().find(|known| *known == method).map_or("other", Method::as_str)
 }
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ use tracing::{Instrument as _, Span};
 use super::body::ResponseBody;
 use super::collect::{Read, read};
 use super::layer::{Config, KeyHash};
-use super::meters::Quality;
+use super::meters::{self, Quality};
 use super::outcome::{Outcome, Outcomes};
 use super::rule::{Mode, Rule, WeakKeys};
 use super::subject::Head;
@@ -105,6 +105,8 @@ impl Visit {
         self.rule.meters().took(outcome, took);
         tracing::info!(
             parent: &self.span,
+            http.request.method = meters::label(&self.method),
+            http.response.status_code = answer.as_ref().ok().map(|told| told.status().as_u16()),
             outcome = outcome.label(),
             duration_ms = took.as_secs_f64() * 1_000.0,
             message = outcome.message(),

@@ -18,6 +18,8 @@ mod url;
 #[cfg(any(feature = "flow", feature = "mysql", feature = "postgres"))]
 #[allow(dead_code, reason = "nobody uses all of it, and some may be left out")]
 pub(crate) mod group;
+#[cfg(any(feature = "mysql", feature = "postgres"))]
+mod life;
 
 #[cfg(feature = "dynamodb")]
 pub mod dynamodb;

@@ -151,3 +151,61 @@ async fn a_claim_a_completion_and_a_replay_cost_one_round_trip_each() {
         drop_schema(&admin, &schema).await;
     }
 }
+
+/// What a claim has made is not looked up again, and what stood in its way costs no second round trip,
+/// even if all claims before it went through.
+#[tokio::test]
+#[ignore = "needs PostgreSQL: run cargo xtask test"]
+async fn a_claim_looks_for_what_it_did_not_make_and_for_nothing_else() {
+    const KEYS: u32 = 40;
+    let admin = admin().await;
+    let trips = Arc::new(AtomicUsize::new(0));
+    let port = counting_proxy(Arc::clone(&trips), Arc::default()).await;
+    let schema = fresh_schema(&admin).await;
+    let url = url_with(|url| {
+        url.set_ip_host([127, 0, 0, 1].into()).unwrap();
+        url.set_port(Some(port)).unwrap();
+    });
+    let scans = async || {
+        let text = format!(
+            "SELECT idx_scan FROM pg_stat_user_indexes
+             WHERE schemaname = '{schema}' AND indexrelname = 'oncekey_records_pkey'"
+        );
+        admin.query_typed_one(&text, &[]).await.unwrap().get::<_, i64>(0)
+    };
+    let open = || async {
+        let options = PostgresOptions::new(url.clone()).schema(&schema);
+        options.writers(1).readers(1).open().await.unwrap()
+    };
+    let store = open().await;
+    for number in 0..KEYS {
+        win(&store, &claim(number, 1)).await;
+    }
+    // The server writes its statistics when a connection ends, at the latest.
+    drop(store);
+    let keys = i64::from(KEYS);
+    let mut looked = 0;
+    for _ in 0..100 {
+        looked = scans().await;
+        if looked >= keys {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    // Each insertion looks whether its key is there.
+    assert_eq!(looked, keys, "looks for {KEYS} new keys");
+    // Of a process that meets them for the first time, after a claim of its own each time.
+    let stranger = open().await;
+    let mut costs = Vec::new();
+    for number in 0..KEYS {
+        win(&stranger, &claim(KEYS + number, 1)).await;
+        let before = trips.load(Ordering::SeqCst);
+        let refused = stranger.claim(&claim(number, 9)).await.unwrap();
+        assert!(matches!(refused, Claimed::Lost { refusal: Refusal::InProgress(_), .. }));
+        costs.push(trips.load(Ordering::SeqCst) - before);
+    }
+    let cheap = costs.iter().filter(|cost| **cost == 1).count();
+    assert!(cheap >= 36, "round trips of refusals: {costs:?}");
+    drop(stranger);
+    drop_schema(&admin, &schema).await;
+}

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use mysql_async::prelude::Queryable as _;
 use mysql_async::{Conn, OptsBuilder, Row};
+use oncekey::core::health::{Inspect as _, Verdict};
 use oncekey::core::{
     Claim, Claimed, Class, ErrorKind, Fingerprint, KeyId, Origin, Owner, Places, Restore as _,
     Sent, Store as _, Write,
@@ -181,7 +182,13 @@ async fn another_life_of_mysql_grants_nothing_before_it_is_adopted() {
     assert_eq!(store.get(&lease.id).await.unwrap(), None, "the replica did not have it");
     let error = store.claim(&claim(2)).await.unwrap_err();
     assert!(error.to_string().contains("adopt"), "the fix: {error}");
+    let lineage = async || {
+        let findings = store.inspect().await.unwrap().findings;
+        findings.into_iter().find(|finding| finding.check == "lineage").unwrap().verdict
+    };
+    assert_eq!(lineage().await, Verdict::Refused, "health says so, too");
     store.adopt().await.unwrap();
+    assert_eq!(lineage().await, Verdict::Good);
     let Claimed::Won { lease: again, .. } = store.claim(&claim(2)).await.unwrap() else {
         panic!("it is free")
     };

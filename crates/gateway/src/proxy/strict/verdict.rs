@@ -1,6 +1,7 @@
 //! What is known about a connection by those who do not read from it.
 
 use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::task::{Context, Poll, Waker};
 
@@ -42,6 +43,9 @@ struct Shared {
     end: OnceLock<End>,
     switch: Mutex<Switch>,
     letterings: Mutex<VecDeque<Option<Lettering>>>,
+    /// Whether somebody wants to know if the client is still there.
+    is_watched: AtomicBool,
+    has_left: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -68,6 +72,30 @@ impl Verdict {
     /// The server answered in HTTP/1. What the client sent behind its request is the next one.
     pub(in crate::proxy) fn declined(&self) {
         self.settle(Settled::Declined);
+    }
+
+    /// From now on the connection looks whether the client is still there, while it waits for an answer.
+    pub(in crate::proxy) fn watch(&self) {
+        self.0.is_watched.store(true, Ordering::Relaxed);
+    }
+
+    /// There is an answer: nobody asks any more, and nothing is read that nobody wants yet.
+    pub(in crate::proxy) fn unwatch(&self) {
+        self.0.is_watched.store(false, Ordering::Relaxed);
+    }
+
+    /// Whether the client was seen to end its side of the connection. One that only waits for its answer
+    /// may do that, too, but hardly any does.
+    pub(in crate::proxy) fn has_left(&self) -> bool {
+        self.0.has_left.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn is_watched(&self) -> bool {
+        self.0.is_watched.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn leave(&self) {
+        self.0.has_left.store(true, Ordering::Relaxed);
     }
 
     /// Notes why the client was stopped. Only the first reason counts.

@@ -26,6 +26,7 @@ pub use self::sqlite::SqlxSqlite;
 use super::store::{TxError, TxTrouble};
 
 /// Runs to the end what must not be dropped half-way.
+#[allow(dead_code, reason = "the databases may be left out")]
 async fn begun<T: Send + 'static>(
     begin: impl Future<Output = T> + Send + 'static,
 ) -> Result<T, TxError> {

@@ -265,7 +265,9 @@ impl Inspect for MysqlStore {
         // On a connection of its own, because the others are refused if something is wrong.
         let server = self.pool.server();
         let mut session = server.connect_unchecked().await?;
-        inspect::inspect(&mut session, &self.tables, server.galera).await
+        let mut health = inspect::inspect(&mut session, &self.tables, server.galera).await?;
+        health.findings.push(self.guard.lives.finding());
+        Ok(health)
     }
 }
 
@@ -286,12 +288,12 @@ impl Restore for MysqlStore {
     async fn lineage(&self) -> Result<Lineage, StoreError> {
         let life = pooled!(self.pool, |session| restore::life(session, &self.tables));
         let life = life.map_err(Trouble::of_read)?;
-        self.guard.told(&life);
+        self.guard.lives.told(&life);
         Ok(Lineage::new(life))
     }
 
     async fn adopt(&self) -> Result<(), StoreError> {
-        self.guard.adopt();
+        self.guard.lives.adopt();
         Ok(())
     }
 }

@@ -112,12 +112,12 @@ impl Server {
 
     /// Whether a connection may grant keys.
     pub(super) fn grants(&self, session: &Session) -> Grants {
-        self.guard.as_ref().map_or(Grants::Allowed, |guard| guard.grants(&session.life))
+        self.guard.as_ref().map_or(Grants::Allowed, |guard| guard.lives.grants(&session.life))
     }
 
     /// Whether a connection leads to where the store is not any more.
     pub(super) fn is_outdated(&self, session: &Session) -> bool {
-        self.guard.as_ref().is_some_and(|guard| guard.is_outdated(&session.life))
+        self.guard.as_ref().is_some_and(|guard| guard.lives.is_outdated(&session.life))
     }
 
     /// The same, for whoever looks in order to tell what is wrong.

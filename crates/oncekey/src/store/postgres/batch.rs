@@ -8,9 +8,10 @@ use oncekey_core::decide::{Judgement, judge};
 use oncekey_core::{ErrorKind, Fence, KeyId, Lease, StoreError, Timestamp, Write};
 use tokio_postgres::Row;
 
-use super::connect::{Asked, Dialler, Line, Together, Values};
+use super::connect::Dialler;
 use super::error::{Aftermath, aftermath, contested, from_postgres, gone};
 use super::life::{Grants, moved};
+use super::line::{Asked, Line, Memory, Together, Values};
 use super::op::{Op, PreparedClaim, Reply, Tried};
 use super::row;
 use super::sql::{Sql, Statement};
@@ -43,7 +44,7 @@ impl Backend for Batches {
         }
         // All of one kind, because each has a rank of its own.
         let ended = match batch {
-            [Op::Claim(_), ..] => match self.dialler.guard.grants(&line.life) {
+            [Op::Claim(_), ..] => match self.dialler.guard.lives.grants(&line.life) {
                 Grants::Allowed => self.claim(line, batch).await,
                 Grants::Stopped => return Err(Failure::Refused(moved())),
                 Grants::Outdated => return Err(Failure::NotSent(moved())),
@@ -64,7 +65,7 @@ impl Backend for Batches {
 impl Batches {
     async fn claim(&self, line: &Line, batch: &[Op]) -> Result<Answers<Op>, tokio_postgres::Error> {
         let claims: Vec<&PreparedClaim> = batch.iter().filter_map(claim_of).collect();
-        let columns = ClaimColumns::of(&claims);
+        let columns = ClaimColumns::of(&claims, line.remembers());
         let values = columns.values();
         let (ids, others): (&Values<'_>, &Values<'_>) = (&values[..1], &values[..2]);
         let statements = [(&self.sql.claim, &values[..]), (&self.sql.lift, ids)];
@@ -252,11 +253,12 @@ struct ClaimColumns<'c> {
     scopes: Vec<&'c [u8]>,
     routes: Vec<&'c [u8]>,
     requests: Vec<&'c [u8]>,
+    is_forgotten_at_commit: bool,
 }
 
 impl<'c> ClaimColumns<'c> {
     /// The statement itself sorts them.
-    fn of(claims: &[&'c PreparedClaim]) -> Self {
+    fn of(claims: &[&'c PreparedClaim], memory: Memory) -> Self {
         fn column<'c, T>(
             claims: &[&'c PreparedClaim],
             value: impl Fn(&'c PreparedClaim) -> T,
@@ -277,10 +279,11 @@ impl<'c> ClaimColumns<'c> {
             scopes: column(claims, |p| p.claim.origin.scope.as_bytes()),
             routes: column(claims, |p| p.claim.origin.route.as_bytes()),
             requests: column(claims, |p| p.claim.origin.request.as_bytes()),
+            is_forgotten_at_commit: memory == Memory::OfTransaction,
         }
     }
 
-    fn values(&self) -> [&(dyn tokio_postgres::types::ToSql + Sync); 13] {
+    fn values(&self) -> [&(dyn tokio_postgres::types::ToSql + Sync); 14] {
         [
             &self.ids,
             &self.owners,
@@ -295,6 +298,7 @@ impl<'c> ClaimColumns<'c> {
             &self.scopes,
             &self.routes,
             &self.requests,
+            &self.is_forgotten_at_commit,
         ]
     }
 }

@@ -18,6 +18,11 @@ const COLUMNS: &str = "key_id, fence, class, created, key, scope, route, request
 /// Records that may be forgotten are absent, whether or not somebody has removed them.
 const STANDS: &str = "(forget IS NULL OR forget > c.now)";
 
+/// The records of which there is an index by age: as numbers in the text, so that the planner sees which
+/// index fits.
+const OPEN: &str = "state <> 51";
+const DONE: &str = "state = 51";
+
 /// An item of a list: eight bytes of time and the key id.
 const CURSOR: usize = 40;
 
@@ -99,6 +104,8 @@ impl PostgresStore {
 
 /// A query that is being put together.
 struct Query {
+    /// Which of the partial indexes are read: each of these conditions fits one.
+    parts: Vec<&'static str>,
     conditions: Vec<String>,
     values: Vec<Box<dyn ToSql + Sync + Send>>,
     types: Vec<Type>,
@@ -106,18 +113,26 @@ struct Query {
 
 impl Query {
     fn new() -> Self {
-        Self { conditions: vec![STANDS.to_owned()], values: Vec::new(), types: Vec::new() }
+        let conditions = vec![STANDS.to_owned()];
+        Self { parts: vec![OPEN, DONE], conditions, values: Vec::new(), types: Vec::new() }
     }
 
     /// Reads the clock, and then `columns` of the rows beside it. There is a row even if nothing was
-    /// found.
+    /// found. All of it is one statement, so a record that is finished meanwhile is in one part alone.
     fn text(&self, schema: &str, columns: &str, order: &str) -> String {
         let conditions = self.conditions.join(" AND ");
+        let part = |which: &&str| {
+            format!(
+                "(SELECT {columns} FROM {schema}.oncekey_records
+                  WHERE {which} AND {conditions} {order})"
+            )
+        };
+        let parts: Vec<String> = self.parts.iter().map(part).collect();
         format!(
             "WITH c AS MATERIALIZED (SELECT {NOW} AS now)
              SELECT c.now, r.* FROM c LEFT JOIN LATERAL (
-                SELECT {columns} FROM {schema}.oncekey_records WHERE {conditions} {order}) AS r
-             ON true"
+                SELECT * FROM ({}) AS parts {order}) AS r ON true",
+            parts.join(" UNION ALL ")
         )
     }
 
@@ -130,15 +145,13 @@ impl Query {
 
     fn filter(&mut self, filter: &Filter) {
         let Filter { state, route, scope, older_than } = filter;
-        if let Some(state) = state {
-            // As a number in the text, so that the planner sees which partial index fits.
-            let condition = match state {
-                StateKind::Done => "state = 51".to_owned(),
-                open @ (StateKind::Running | StateKind::Unknown | StateKind::Parked) => {
-                    format!("state <> 51 AND state = {}", open.code())
-                }
-            };
-            self.conditions.push(condition);
+        match state {
+            None => {}
+            Some(StateKind::Done) => self.parts = vec![DONE],
+            Some(open @ (StateKind::Running | StateKind::Unknown | StateKind::Parked)) => {
+                self.parts = vec![OPEN];
+                self.conditions.push(format!("state = {}", open.code()));
+            }
         }
         for (column, text) in [("route", route), ("scope", scope)] {
             if let Some(text) = text {

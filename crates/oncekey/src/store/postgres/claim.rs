@@ -34,7 +34,7 @@ impl PostgresStore {
             return Ok(claimed);
         }
         // Those that wait for nothing need not wait in line.
-        self.guard.stopped()?;
+        self.guard.lives.stopped()?;
         for round in 0..ROUNDS {
             let op = Op::Claim(Box::new(PreparedClaim::new(claim)));
             let Reply::Tried(tried) = self.group.ask(op).await? else { unreachable!("{WRONG}") };

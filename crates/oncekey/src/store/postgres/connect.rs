@@ -1,4 +1,4 @@
-//! Connections: how one is opened, with TLS, and how statements travel on it.
+//! Connections: how one is opened, with TLS.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -7,23 +7,21 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use futures_util::future::join5;
 use oncekey_core::StoreError;
 use rustls::{ClientConfig, RootCertStore};
 use tokio::sync::OnceCell;
-use tokio::task::AbortHandle;
 use tokio::time::timeout;
 use tokio_postgres::config::{SslMode, TargetSessionAttrs};
 use tokio_postgres::tls::MakeTlsConnect;
-use tokio_postgres::types::ToSql;
-use tokio_postgres::{Client, Config, Connection, Error, Row, Socket};
+use tokio_postgres::{Client, Config, Connection, Error, Socket};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
 use super::error::{from_postgres, is_about_prepared_statements, refuses_settings, unsuitable};
 use super::greeting::{Greeting, Nonce, Way, greet};
-use super::life::{Guard, Life};
+use super::life::Guard;
+use super::line::Line;
 use super::options::{PostgresOptions, Prepared};
-use super::sql::{Sql, Statement};
+use super::sql::Sql;
 use crate::entropy::SystemEntropy;
 
 /// Opens connections. One for the whole store.
@@ -38,18 +36,6 @@ pub(super) struct Dialler {
     is_plain: AtomicBool,
 }
 
-/// A connection on which many statements may be under way at the same time.
-///
-/// Dropping it closes the socket at once. No cancel request is ever sent: with synchronous
-/// replication one would make the server report a commit that no standby has.
-pub(super) struct Line {
-    pub(super) client: Client,
-    /// The server that it leads to.
-    pub(super) life: Life,
-    statements: Option<Vec<OnceCell<tokio_postgres::Statement>>>,
-    task: AbortHandle,
-}
-
 /// A connection of which nobody knows yet where it leads.
 struct Dialled {
     client: Client,
@@ -61,9 +47,6 @@ struct Dialled {
 /// What the driver makes of a connection.
 pub(super) type Wire = Connection<Socket, <MakeRustlsConnect as MakeTlsConnect<Socket>>::Stream>;
 
-/// The values of a statement.
-pub(super) type Values<'v> = [&'v (dyn ToSql + Sync)];
-
 /// When a peer is given up that does not take what it is sent. Longer than a network needs to find
 /// another way, and shorter than people need to look for a lock.
 const GONE: Duration = Duration::from_secs(30);
@@ -73,7 +56,7 @@ impl Dialler {
     /// prepared statements is not used any more once it is known that they may be somebody else's.
     pub(super) fn is_good(&self, line: &Line) -> bool {
         let may_mix_up = line.statements.is_some() && self.is_plain();
-        !line.client.is_closed() && !may_mix_up && !self.guard.is_outdated(&line.life)
+        !line.client.is_closed() && !may_mix_up && !self.guard.lives.is_outdated(&line.life)
     }
 
     pub(super) fn new(options: &PostgresOptions) -> Result<Self, StoreError> {
@@ -210,112 +193,6 @@ impl Dialler {
     }
 }
 
-/// What went wrong with statements that belong together.
-#[derive(Debug)]
-pub(super) enum Together {
-    /// One of them was not carried out, and so none was.
-    Statement(Error),
-    /// Their beginning or their end: nobody knows.
-    Frame(Error),
-}
-
-/// What became of a question after a transaction.
-#[derive(Debug)]
-pub(super) enum Asked {
-    Answered(Result<Vec<Row>, Error>),
-    /// It has to be asked on its own.
-    NotYet,
-}
-
-impl Line {
-    /// Runs one statement: one round trip.
-    pub(super) async fn query(
-        &self,
-        statement: &Statement,
-        values: &Values<'_>,
-    ) -> Result<Vec<Row>, Error> {
-        let mut values = values.to_vec();
-        values.extend(statement.mark.as_ref().map(|mark| mark as &(dyn ToSql + Sync)));
-        let Some(place) = self.place_of(statement) else {
-            return self.query_plain(statement, &values).await;
-        };
-        let prepared = self.prepared(statement, place).await?;
-        self.client.query(prepared, &values).await
-    }
-
-    /// Runs two statements, one after the other, in one transaction, and a question after its end. Each
-    /// sees whatever those before it had to wait for. All of it is one round trip.
-    ///
-    /// Nothing large may be answered within the transaction: a client that does not take it, because its
-    /// machine is gone, would keep the server from the commit, and everybody else from the rows.
-    ///
-    /// An error of a statement has taken both of them back; an error of the commit leaves it open. One of
-    /// the question says nothing about them.
-    pub(super) async fn query_together(
-        &self,
-        [(first, values), (second, others)]: [(&Statement, &Values<'_>); 2],
-        (question, about): (&Statement, &Values<'_>),
-    ) -> Result<([Vec<Row>; 2], Asked), Together> {
-        // The first use costs a round trip more. After that nothing stands between them.
-        for statement in [first, second, question] {
-            if let Some(place) = self.place_of(statement) {
-                self.prepared(statement, place).await.map_err(Together::Statement)?;
-            }
-        }
-        // Polled in this order, and a statement is sent when it is first polled.
-        let (begun, one, two, committed, asked) = join5(
-            self.client.batch_execute("BEGIN ISOLATION LEVEL READ COMMITTED"),
-            self.query(first, values),
-            self.query(second, others),
-            self.client.batch_execute("COMMIT"),
-            async {
-                // A pooler may lend the server to somebody else from the commit on, half of a question
-                // or not: see `pool.rs`.
-                match self.statements {
-                    Some(_) => Asked::Answered(self.query(question, about).await),
-                    None => Asked::NotYet,
-                }
-            },
-        )
-        .await;
-        // Without a transaction around them, those after an error may have been carried out.
-        begun.map_err(Together::Frame)?;
-        let [one, two] = [one, two].map(|ended| ended.map_err(Together::Statement));
-        let rows = [one?, two?];
-        committed.map_err(Together::Frame)?;
-        Ok((rows, asked))
-    }
-
-    /// Runs one statement without preparing it: it has no name that somebody else's could have.
-    async fn query_plain(
-        &self,
-        statement: &Statement,
-        values: &Values<'_>,
-    ) -> Result<Vec<Row>, Error> {
-        let types = statement.types.iter().cloned();
-        let typed: Vec<_> = values.iter().copied().zip(types).collect();
-        self.client.query_typed(&statement.text, &typed).await
-    }
-
-    fn place_of(&self, statement: &Statement) -> Option<&OnceCell<tokio_postgres::Statement>> {
-        self.statements.as_ref()?.get(statement.place)
-    }
-
-    async fn prepared<'l>(
-        &self,
-        statement: &Statement,
-        place: &'l OnceCell<tokio_postgres::Statement>,
-    ) -> Result<&'l tokio_postgres::Statement, Error> {
-        place.get_or_try_init(|| self.client.prepare_typed(&statement.text, &statement.types)).await
-    }
-}
-
-impl Drop for Line {
-    fn drop(&mut self) {
-        self.task.abort();
-    }
-}
-
 /// Refuses a URL that makes no sense. Opens nothing, also none of the files that it names.
 pub(super) fn check_url(url: &str) -> Result<(), StoreError> {
     Url::parse(url).map(drop)
@@ -393,13 +270,5 @@ fn connector(mode: SslMode, roots: Option<&Path>) -> Result<MakeRustlsConnect, S
 impl fmt::Debug for Dialler {
     fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
         out.debug_struct("Dialler").field("is_plain", &self.is_plain).finish_non_exhaustive()
-    }
-}
-
-impl fmt::Debug for Line {
-    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
-        out.debug_struct("Line")
-            .field("is_closed", &self.client.is_closed())
-            .finish_non_exhaustive()
     }
 }

@@ -42,15 +42,8 @@ impl PostgresStore {
             return Err(unsuitable("PostgreSQL does not say how it is set up"));
         };
         let mut health = judge(row, before.after(after.since(before) / 2))?;
-        health.findings.push(self.check_life());
+        health.findings.push(self.guard.lives.finding());
         Ok(health)
-    }
-
-    fn check_life(&self) -> Finding {
-        match self.guard.stopped() {
-            Ok(()) => Finding::good("lineage", "no failover was noticed that nobody has seen to"),
-            Err(error) => Finding::refused("lineage", error.to_string()),
-        }
     }
 
     /// Refuses to work, or says loudly what is missing.

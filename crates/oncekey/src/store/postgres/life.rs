@@ -1,31 +1,22 @@
-//! Which life of the server a connection leads to, and whether it may grant keys.
-//!
-//! A connection leads to one server process for as long as it stands, and a server that was promoted
-//! or recovered since is met on a new connection. So every connection asks once, when it is made. As
-//! soon as somebody relies on the life of the store (see `Restore::lineage`), a connection to another
-//! one grants nothing until that is adopted. There is no moment in between: the very claim for which
-//! the connection was made is refused.
-//!
-//! Behind a pooler a connection of ours stays while the server behind it changes. Then only whoever
-//! asks for the lineage now and again notices.
+//! Which life of the store a connection leads to: its cluster, its timeline and the epoch of the tables,
+//! and whether it is an older copy of itself.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use oncekey_core::StoreError;
 
-use super::error::unsuitable;
+use crate::store::life;
+pub(super) use crate::store::life::{Grants, Life, Lives, UNKNOWN};
 
-/// Knows the life that grants may be made in.
-#[derive(Debug, Default)]
+/// Looks at every new connection.
+#[derive(Debug)]
 pub(super) struct Guard {
     /// How a life is asked for; not before the tables are there.
     question: OnceLock<String>,
-    known: Mutex<Known>,
+    heights: Mutex<Heights>,
+    pub(super) lives: Lives,
 }
-
-/// A life of the server: its cluster, its timeline and the epoch of the tables.
-pub(super) type Life = Arc<str>;
 
 /// What a server says about its life.
 #[derive(Debug)]
@@ -49,29 +40,15 @@ pub(super) struct Height {
     turn: u32,
 }
 
-#[derive(Debug, Default)]
-struct Known {
-    heights: Heights,
-    /// The life that grants are made in; `None` as long as nobody relies on it.
-    accepted: Option<Life>,
-    /// The life that was told to whoever asked last.
-    told: Option<Life>,
-    /// The life that was met last. Connections to others are not used any more.
-    newest: Option<Life>,
-}
+/// What people call the server.
+const SERVER: &str = "PostgreSQL";
 
-/// Whether a connection may grant keys.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Grants {
-    Allowed,
-    /// The server is in a life that nobody has accepted yet.
-    Stopped,
-    /// The connection leads to a life that is over. Another one will do.
-    Outdated,
+impl Default for Guard {
+    fn default() -> Self {
+        let lives = Lives::of(SERVER);
+        Self { question: OnceLock::new(), heights: Mutex::default(), lives }
+    }
 }
-
-/// What a server says that does not know. It is no life that anybody accepts.
-const UNKNOWN: &str = "unknown";
 
 impl Guard {
     /// How a life is asked for, from now on.
@@ -86,7 +63,7 @@ impl Guard {
 
     /// How far every server had come when somebody looked last. To be asked for before a look.
     pub(super) fn heights(&self) -> Heights {
-        self.lock().heights.clone()
+        self.lock().clone()
     }
 
     /// Which life a server is in that was looked at. One whose log ends before what it had safely written
@@ -94,9 +71,9 @@ impl Guard {
     /// the same, its life is not. `before` is from before the look, so that two that look at the same time
     /// do not take each other for that.
     pub(super) fn name(&self, sight: &Sight, before: &Heights) -> String {
-        let mut known = self.lock();
+        let mut heights = self.lock();
         let Sight { name, written, end } = sight;
-        let is = known.heights.entry(name.clone()).or_default();
+        let is = heights.entry(name.clone()).or_default();
         let was = before.get(name).copied().unwrap_or_default();
         let turn = if *end >= was.written {
             was.turn
@@ -119,116 +96,24 @@ impl Guard {
     pub(super) fn meet(&self, sight: Option<&Sight>, before: &Heights) -> Life {
         let life = sight.map_or_else(|| UNKNOWN.into(), |sight| self.name(sight, before).into());
         if self.question.get().is_some() {
-            self.met(&life);
+            self.lives.met(&life);
         }
         life
     }
 
-    /// Somebody was told that the store is in this life, and relies on it.
-    pub(super) fn told(&self, life: &str) {
-        let life = Life::from(life);
-        let mut known = self.lock();
-        known.accepted.get_or_insert_with(|| Arc::clone(&life));
-        known.told = Some(Arc::clone(&life));
-        drop(known);
-        self.met(&life);
-    }
-
-    /// Accepts the life that was told last. Another one that was met since is not accepted: nobody
-    /// has looked at it.
-    pub(super) fn adopt(&self) {
-        let mut known = self.lock();
-        known.accepted = known.told.clone();
-    }
-
-    /// Whether a connection to `life` may grant keys.
-    pub(super) fn grants(&self, life: &Life) -> Grants {
-        let known = self.lock();
-        match &known.accepted {
-            None => Grants::Allowed,
-            Some(accepted) if known.newest.as_ref() != Some(accepted) => Grants::Stopped,
-            Some(accepted) if accepted == life => Grants::Allowed,
-            Some(_) => Grants::Outdated,
-        }
-    }
-
-    /// Whether a connection to `life` leads to where others do not lead any more. What is read there
-    /// would say nothing about the store.
-    pub(super) fn is_outdated(&self, life: &Life) -> bool {
-        let known = self.lock();
-        known.accepted.is_some() && known.newest.as_ref() != Some(life)
-    }
-
-    /// Why nothing is granted, if so.
-    pub(super) fn stopped(&self) -> Result<(), StoreError> {
-        let known = self.lock();
-        match &known.accepted {
-            Some(accepted) if known.newest.as_ref() != Some(accepted) => Err(moved()),
-            Some(_) | None => Ok(()),
-        }
-    }
-
-    fn met(&self, life: &Life) {
-        let mut known = self.lock();
-        if known.newest.as_ref() == Some(life) {
-            return;
-        }
-        if let Some(accepted) = known.accepted.as_ref().filter(|accepted| *accepted != life) {
-            tracing::error!(
-                before = &**accepted,
-                now = &**life,
-                "PostgreSQL failed over or was restored: no key is granted until somebody has seen \
-                 to what was lost and calls `adopt`"
-            );
-        }
-        known.newest = Some(Arc::clone(life));
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Known> {
-        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Heights> {
+        self.heights.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 /// Nothing is granted in this life.
 pub(super) fn moved() -> StoreError {
-    unsuitable(
-        "PostgreSQL failed over or was restored, and may have lost what it acknowledged last: no key \
-         is granted until somebody has seen to that and calls `adopt`; an engine with a ring does",
-    )
+    life::moved(SERVER)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn life(name: &str) -> Life {
-        name.into()
-    }
-
-    #[test]
-    fn a_store_on_which_nobody_relies_grants_in_every_life() {
-        let guard = Guard::default();
-        guard.met(&life("a"));
-        guard.met(&life("b"));
-        assert_eq!(guard.grants(&life("b")), Grants::Allowed);
-        assert!(guard.stopped().is_ok());
-    }
-
-    #[test]
-    fn another_life_grants_nothing_until_it_is_adopted() {
-        let guard = Guard::default();
-        guard.told("a");
-        guard.met(&life("b"));
-        assert_eq!(guard.grants(&life("b")), Grants::Stopped);
-        assert_eq!(guard.grants(&life("a")), Grants::Stopped, "the old one is not to be trusted");
-        assert!(guard.is_outdated(&life("a")) && !guard.is_outdated(&life("b")));
-        assert!(guard.stopped().is_err());
-        guard.told("b");
-        guard.adopt();
-        assert_eq!(guard.grants(&life("b")), Grants::Allowed);
-        assert_eq!(guard.grants(&life("a")), Grants::Outdated);
-        assert!(guard.stopped().is_ok());
-    }
 
     fn sight(written: i64, end: i64) -> Sight {
         Sight { name: "a".to_owned(), written, end }
@@ -258,30 +143,5 @@ mod tests {
         assert_eq!(guard.name(&sight(50, 60), &before), "a:1");
         assert_eq!(guard.name(&sight(55, 65), &before), "a:1");
         assert_eq!(guard.name(&sight(201, 211), &before), "a", "it led to the old one");
-    }
-
-    /// Two failovers in a row: what was looked at is not what is there now.
-    #[test]
-    fn a_life_that_nobody_has_looked_at_is_not_adopted() {
-        let guard = Guard::default();
-        guard.told("a");
-        guard.met(&life("b"));
-        guard.told("b");
-        guard.met(&life("c"));
-        guard.adopt();
-        assert_eq!(guard.grants(&life("c")), Grants::Stopped);
-    }
-
-    /// The old primary is still up, and a connection to it is made by chance: F40.
-    #[test]
-    fn a_connection_to_a_life_that_is_over_stops_grants_until_the_next_one() {
-        let guard = Guard::default();
-        guard.told("a");
-        guard.told("b");
-        guard.adopt();
-        guard.met(&life("a"));
-        assert_eq!(guard.grants(&life("b")), Grants::Stopped);
-        guard.met(&life("b"));
-        assert_eq!(guard.grants(&life("b")), Grants::Allowed);
     }
 }

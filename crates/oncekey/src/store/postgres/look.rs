@@ -10,8 +10,9 @@ use std::sync::Arc;
 use oncekey_core::{ErrorKind, KeyId, StoreError};
 
 use super::batch::by_id;
-use super::connect::{Dialler, Line};
+use super::connect::Dialler;
 use super::error::{Aftermath, aftermath, from_postgres, gone};
+use super::line::Line;
 use super::row::{self, Found};
 use super::sql::Sql;
 use crate::store::group::{Answers, Backend, Failure, Group, Limits, Operation};

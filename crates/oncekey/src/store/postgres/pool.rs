@@ -14,9 +14,10 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::{Instant, timeout_at};
 use tokio_postgres::Row;
 
-use super::connect::{Dialler, Line, Values};
+use super::connect::Dialler;
 use super::error::{Aftermath, aftermath, ambiguous, from_postgres, too_slow};
 use super::life::{Grants, moved};
+use super::line::{Line, Values};
 use super::sql::Statement;
 
 /// Connections that are opened when they are needed and opened again when they are lost.
@@ -111,7 +112,7 @@ impl Pool {
             tries += 1;
             let line = self.line(&mut turn.place).await.map_err(|error| doubt.told(error))?;
             if effect == Effect::Grants {
-                match self.dialler.guard.grants(&line.life) {
+                match self.dialler.guard.lives.grants(&line.life) {
                     Grants::Allowed => {}
                     Grants::Outdated if tries == 1 => continue,
                     Grants::Outdated | Grants::Stopped => return Err(doubt.told(moved())),

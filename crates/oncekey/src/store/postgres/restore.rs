@@ -61,7 +61,7 @@ impl PostgresStore {
             return Err(unsuitable(LOST_META));
         };
         let life = self.guard.name(&seen, &heights);
-        self.guard.told(&life);
+        self.guard.lives.told(&life);
         Ok(Lineage::new(life))
     }
 
@@ -77,7 +77,7 @@ impl PostgresStore {
 
     /// Accepts the life that [`read_lineage`](Self::read_lineage) told last.
     pub(super) fn adopt_life(&self) {
-        self.guard.adopt();
+        self.guard.lives.adopt();
     }
 }
 
