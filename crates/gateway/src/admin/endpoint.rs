@@ -103,6 +103,11 @@ const LIST: &[Param] = &[
     param("route", Shape::Text, "only this route, by its name"),
     param("scope", Shape::Text, "only this scope; with `key`, the one record of both"),
     param("key", Shape::Text, "only this key as the client sent it, in every scope"),
+    param(
+        "id",
+        Shape::Text,
+        "only ids that begin with these digits, 8 at least, as logs show them",
+    ),
     param("older_than", Shape::Text, "only what was created so long ago: 90s, 5m, 12h, 7d"),
     param("cursor", Shape::Text, "`next` of the page before"),
     LIMIT,

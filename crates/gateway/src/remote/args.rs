@@ -141,6 +141,9 @@ pub(crate) struct ListArgs {
     /// Only this key, as the client sent it
     #[arg(long)]
     pub(crate) key: Option<String>,
+    /// Only ids that begin with these digits, 8 at least: what log lines show
+    #[arg(long, value_name = "DIGITS")]
+    pub(crate) id: Option<String>,
     /// Only what was created so long ago: 90s, 5m, 12h, 7d
     #[arg(long, value_name = "SPAN")]
     pub(crate) older_than: Option<String>,
@@ -157,7 +160,7 @@ pub(crate) struct ListArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct ShowArgs {
-    /// The key id: 64 hexadecimal digits
+    /// The key id, or its first 8 digits or more, as log lines show them
     pub(crate) id: String,
     #[command(flatten)]
     pub(crate) target: Target,
@@ -171,7 +174,7 @@ pub(crate) struct ShowArgs {
 
 #[derive(Clone, Debug, Args)]
 pub(crate) struct ResolveArgs {
-    /// The key id: 64 hexadecimal digits
+    /// The key id, or its first 8 digits or more, as log lines show them
     pub(crate) id: String,
     #[command(flatten)]
     pub(crate) target: Target,
@@ -208,7 +211,7 @@ pub(crate) enum ResolvedAs {
 
 #[derive(Debug, Args)]
 pub(crate) struct DangerArgs {
-    /// The key id: 64 hexadecimal digits
+    /// The key id, or its first 8 digits or more, as log lines show them
     pub(crate) id: String,
     #[command(flatten)]
     pub(crate) target: Target,
@@ -222,7 +225,7 @@ pub(crate) struct DangerArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct EraseArgs {
-    /// The key id: 64 hexadecimal digits
+    /// The key id, or its first 8 digits or more, as log lines show them
     pub(crate) id: String,
     #[command(flatten)]
     pub(crate) target: Target,

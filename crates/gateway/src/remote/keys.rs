@@ -13,6 +13,11 @@ use super::text::{escaped, plain, word};
 use super::{Client, shown};
 use crate::exit::{self, Exit};
 
+/// The digits of a whole id.
+const WHOLE: usize = 64;
+/// The digits of it that log lines show.
+const SHORTEST: usize = 8;
+
 pub(super) async fn run(command: KeysCommand) -> Result<String, Exit> {
     match command {
         KeysCommand::List(args) => list(&args).await,
@@ -31,6 +36,7 @@ async fn list(args: &ListArgs) -> Result<String, Exit> {
         ("route", args.route.as_deref()),
         ("scope", args.scope.as_deref()),
         ("key", args.key.as_deref()),
+        ("id", args.id.as_deref()),
         ("older_than", args.older_than.as_deref()),
         ("cursor", args.cursor.as_deref()),
         ("limit", Some(limit.as_str())),
@@ -57,9 +63,10 @@ async fn list(args: &ListArgs) -> Result<String, Exit> {
 }
 
 async fn show(args: &ShowArgs) -> Result<String, Exit> {
+    let client = Client::new(&args.target)?;
     let query = if args.payload { "?show=payload" } else { "" };
-    let path = format!("{}{query}", path(&args.id, "")?);
-    let record = Client::new(&args.target)?.get(&path).await?.document()?;
+    let path = path(&whole(&client, &args.id).await?, query);
+    let record = client.get(&path).await?.document()?;
     Ok(shown(args.json, &record, || words(&record)))
 }
 
@@ -89,8 +96,9 @@ async fn resolve(args: &ResolveArgs) -> Result<String, Exit> {
     if let Some(confirm) = &args.confirm {
         body["confirm"] = json!(confirm);
     }
-    let reply = Client::new(&args.target)?.post(&path(&args.id, "/resolve")?, &body).await?;
-    settled(&args.id, reply)
+    let client = Client::new(&args.target)?;
+    let id = whole(&client, &args.id).await?;
+    settled(&id, client.post(&path(&id, "/resolve"), &body).await?)
 }
 
 async fn danger(verb: &str, args: &DangerArgs) -> Result<String, Exit> {
@@ -98,15 +106,15 @@ async fn danger(verb: &str, args: &DangerArgs) -> Result<String, Exit> {
     if let Some(confirm) = &args.confirm {
         body["confirm"] = json!(confirm);
     }
-    let path = path(&args.id, &format!("/{verb}"))?;
-    let reply = Client::new(&args.target)?.post(&path, &body).await?;
-    settled(&args.id, reply)
+    let client = Client::new(&args.target)?;
+    let id = whole(&client, &args.id).await?;
+    settled(&id, client.post(&path(&id, &format!("/{verb}")), &body).await?)
 }
 
 async fn erase(args: &EraseArgs) -> Result<String, Exit> {
-    let path = path(&args.id, "/erase")?;
-    let body = json!({ "reason": args.reason });
-    let erased = Client::new(&args.target)?.post(&path, &body).await?.document()?;
+    let client = Client::new(&args.target)?;
+    let path = path(&whole(&client, &args.id).await?, "/erase");
+    let erased = client.post(&path, &json!({ "reason": args.reason })).await?.document()?;
     Ok(match erased["erased"].as_str() {
         Some("blank") => "erased\n".to_owned(),
         _ => "erased, but its work has not ended: erase it again when it has\n".to_owned(),
@@ -136,14 +144,50 @@ fn words(record: &Value) -> String {
     pairs(&rows)
 }
 
-/// The path of a record. Only what an id is made of: anything else would be another path.
-fn path(id: &str, verb: &str) -> Result<String, Exit> {
-    if id.len() == 64 && id.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-        Ok(format!("/api/v1/keys/{id}{verb}"))
-    } else {
-        let message = "a key id has 64 hexadecimal digits: oncekey keys list shows them";
-        Err(Exit::new(exit::USAGE, message))
+/// The whole id of the one record whose id begins so.
+async fn whole(client: &Client, id: &str) -> Result<String, Exit> {
+    let id = digits(id)?;
+    if id.len() == WHOLE {
+        return Ok(id);
     }
+    let page = client.get(&format!("/api/v1/keys?id={id}&limit=2")).await?.document()?;
+    let found = page["records"].as_array().into_iter().flatten();
+    let found: Vec<&str> = found.filter_map(|record| record["id"].as_str()).collect();
+    match (&found[..], &page["next"]) {
+        ([one], _) => digits(one),
+        ([], Value::Null) => {
+            Err(Exit::new(exit::FAILURE, &format!("no record has an id that begins with {id}")))
+        }
+        ([], _) => {
+            let message = format!(
+                "none of the newest records has an id that begins with {id}: go on with oncekey \
+                 keys list --id {id} --cursor {}",
+                word(&page["next"])
+            );
+            Err(Exit::new(exit::FAILURE, &message))
+        }
+        (_, _) => {
+            let message = format!(
+                "several records have ids that begin with {id}, give more digits: oncekey keys \
+                 list --id {id}"
+            );
+            Err(Exit::new(exit::USAGE, &message))
+        }
+    }
+}
+
+/// Only what an id is made of: anything else would be another path.
+fn digits(id: &str) -> Result<String, Exit> {
+    if (SHORTEST..=WHOLE).contains(&id.len()) && id.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+        return Ok(id.to_ascii_lowercase());
+    }
+    let message = "a key id has 64 hexadecimal digits, of which 8 are enough: log lines and oncekey \
+                   keys list show them";
+    Err(Exit::new(exit::USAGE, message))
+}
+
+fn path(id: &str, rest: &str) -> String {
+    format!("/api/v1/keys/{id}{rest}")
 }
 
 fn header(line: &str) -> Result<[&str; 2], Exit> {
@@ -171,9 +215,17 @@ mod tests {
 
     #[test]
     fn an_id_cannot_be_another_path() {
-        assert!(path(&"a".repeat(64), "/erase").is_ok());
-        for wrong in ["", "../drain", &"z".repeat(64), &format!("{}/", "a".repeat(63))] {
-            assert!(path(wrong, "").is_err(), "{wrong}");
+        assert!(digits(&"A".repeat(64)).is_ok_and(|id| id == "a".repeat(64)));
+        assert!(digits("1f2e3d4c").is_ok());
+        for wrong in [
+            "",
+            "1f2e3d4",
+            "../drain",
+            &"z".repeat(64),
+            &"a".repeat(65),
+            &format!("{}/", "a".repeat(63)),
+        ] {
+            assert!(digits(wrong).is_err(), "{wrong}");
         }
     }
 }

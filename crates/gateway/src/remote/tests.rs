@@ -19,6 +19,7 @@ fn list(rig: &Rig) -> ListArgs {
         route: None,
         scope: None,
         key: None,
+        id: None,
         older_than: None,
         limit: 50,
         cursor: None,
@@ -98,8 +99,39 @@ async fn records_are_listed_and_shown() {
     };
     assert!(!keys::run(show(false)).await.unwrap().contains("order-1"));
     assert!(keys::run(show(true)).await.unwrap().contains("order-1"));
+    let short = ListArgs { id: Some(id[..8].into()), ..list(&rig) };
+    let short = keys::run(KeysCommand::List(short)).await.unwrap();
+    assert!(short.contains(&id) && short.lines().count() == 2, "{short}");
     let wrong = ListArgs { state: Some("lost".into()), ..list(&rig) };
     assert_eq!(said(keys::run(KeysCommand::List(wrong)).await).0, 64);
+}
+
+/// Eight digits are all that a log line shows of a record.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_record_is_found_by_what_a_log_line_shows_of_it() {
+    let rig = Rig::new().await;
+    let id = rig.done("order-1").await.to_string();
+    rig.unknown("order-2").await;
+    let show = |id: &str| {
+        KeysCommand::Show(ShowArgs {
+            id: id.to_owned(),
+            target: target(&rig),
+            payload: false,
+            json: false,
+        })
+    };
+    for digits in [id[..8].to_owned(), id[..8].to_ascii_uppercase(), id[..40].to_owned()] {
+        let shown = keys::run(show(&digits)).await.unwrap();
+        assert!(shown.contains(&id), "{shown}");
+    }
+    let other = if id.starts_with('0') { "1" } else { "0" };
+    let (code, text) = said(keys::run(show(&other.repeat(8))).await);
+    assert_eq!(code, 1);
+    assert!(text.contains("no record has an id that begins with"), "{text}");
+    assert_eq!(said(keys::run(show(&id[..7])).await).0, 64);
+    let (reason, target) = ("a wish".to_owned(), target(&rig));
+    let erase = KeysCommand::Erase(EraseArgs { id: id[..8].to_owned(), target, reason });
+    assert_eq!(keys::run(erase).await.unwrap(), "erased\n");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use oncekey_core::{ErrorKind, Store, Write};
+use oncekey_core::{ErrorKind, KeyId, Store, Write};
 use tokio::sync::Notify;
 
 use super::end::Entry;
@@ -106,45 +106,84 @@ impl Backlog {
             if self.ended.load(Ordering::Acquire) {
                 break;
             }
-            let Some((mark, mut entry)) = self.waiting().front().cloned() else { break };
-            let written = match entry.write(store).await {
-                Err(error) if error.kind() == ErrorKind::Rejected => {
-                    let Some(smaller) = entry.end.without_answer() else {
-                        self.set_aside(mark);
-                        continue;
-                    };
-                    entry.end = smaller;
-                    entry.write(store).await
-                }
-                written => written,
-            };
-            // Forgotten by the store, and not taken over: it is written once the record is put back.
-            if let (Ok(Write::Fenced), Some(sentry)) = (&written, sentry)
-                && sentry.word().await == Word::Doubtful
-            {
+            let Some((mark, entry)) = self.waiting().front().cloned() else { break };
+            if self.write(mark, entry, store, sentry).await == Round::Stuck {
                 return Round::Stuck;
             }
-            if let (Ok(write), Some(sentry)) = (&written, sentry) {
-                // When it ended is not known here; its lease was over a little later.
-                sentry.wrote(&entry, *write, entry.lease.until);
+        }
+        Round::Over
+    }
+
+    /// Whether an end of this key waits.
+    pub(super) fn holds(&self, id: &KeyId) -> bool {
+        self.waiting().iter().any(|(_, entry)| entry.lease.id == *id)
+    }
+
+    /// Writes the ends of this key before its turn, because somebody asks for it: the store would
+    /// call the work unknown, or have it done again, while its answer lies here.
+    ///
+    /// # Cancellation
+    /// What was not written stays in the journal.
+    pub(super) async fn bring_forward(
+        &self,
+        id: &KeyId,
+        store: &dyn Store,
+        sentry: Option<&Sentry>,
+    ) {
+        let of_key = |(_, entry): &&(Mark, Entry)| entry.lease.id == *id;
+        let ends: Vec<(Mark, Entry)> = self.waiting().iter().filter(of_key).cloned().collect();
+        for (mark, entry) in ends {
+            if self.write(mark, entry, store, sentry).await == Round::Stuck {
+                return;
             }
-            match written {
-                Ok(Write::Applied | Write::Fenced) => {
-                    // By its mark: somebody else may have taken the first one away meanwhile.
+        }
+    }
+
+    /// Writes one end. It waits no longer unless the store does not answer.
+    async fn write(
+        &self,
+        mark: Mark,
+        mut entry: Entry,
+        store: &dyn Store,
+        sentry: Option<&Sentry>,
+    ) -> Round {
+        let written = match entry.write(store).await {
+            Err(error) if error.kind() == ErrorKind::Rejected => {
+                let Some(smaller) = entry.end.without_answer() else {
                     self.set_aside(mark);
-                    // A journal that is closed gives the entry once more, which is harmless.
-                    drop(self.journal.drained(mark).await);
-                }
-                Err(error) => match error.kind() {
-                    ErrorKind::Unavailable | ErrorKind::Ambiguous | ErrorKind::Unsuitable => {
-                        return Round::Stuck;
-                    }
-                    ErrorKind::Corrupt | ErrorKind::Rejected | _ => {
-                        tracing::error!(%error, "an end in the journal cannot be recorded");
-                        self.set_aside(mark);
-                    }
-                },
+                    return Round::Over;
+                };
+                entry.end = smaller;
+                entry.write(store).await
             }
+            written => written,
+        };
+        // Forgotten by the store, and not taken over: it is written once the record is put back.
+        if let (Ok(Write::Fenced), Some(sentry)) = (&written, sentry)
+            && sentry.word().await == Word::Doubtful
+        {
+            return Round::Stuck;
+        }
+        if let (Ok(write), Some(sentry)) = (&written, sentry) {
+            // When it ended is not known here; its lease was over a little later.
+            sentry.wrote(&entry, *write, entry.lease.until);
+        }
+        match written {
+            Ok(Write::Applied | Write::Fenced) => {
+                // By its mark: somebody else may have taken the first one away meanwhile.
+                self.set_aside(mark);
+                // A journal that is closed gives the entry once more, which is harmless.
+                drop(self.journal.drained(mark).await);
+            }
+            Err(error) => match error.kind() {
+                ErrorKind::Unavailable | ErrorKind::Ambiguous | ErrorKind::Unsuitable => {
+                    return Round::Stuck;
+                }
+                ErrorKind::Corrupt | ErrorKind::Rejected | _ => {
+                    tracing::error!(%error, "an end in the journal cannot be recorded");
+                    self.set_aside(mark);
+                }
+            },
         }
         Round::Over
     }

@@ -7,7 +7,7 @@ use oncekey_core::policy::InFlight;
 use oncekey_core::record::{Origin, Record, Text};
 use oncekey_core::{
     Answer, Claim, Claimed, Class, Decision, ErrorKind, Grant, Lease, Owner, Refusal, Saved, Sent,
-    State, Store as _, Timestamp, decide,
+    State, Store, Timestamp, decide,
 };
 
 use super::attempt::{Grip, Held};
@@ -178,6 +178,10 @@ impl Shared {
         for tries in 0..CLAIM_TRIES {
             if let Err(rest) = shared.health.may_ask(asked) {
                 return shared.down(claim, taken, rest);
+            }
+            if let Some(backlog) = shared.backlog.as_ref().filter(|ends| ends.holds(&claim.id)) {
+                let store: &dyn Store = &*shared.store;
+                Box::pin(backlog.bring_forward(&claim.id, store, shared.sentry.as_deref())).await;
             }
             claim.grace = shared.suspicion.grace(leader.call.policy.grace, asked);
             let (passed, begins) = shared.pass(asked).await;

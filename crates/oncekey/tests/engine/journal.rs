@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use oncekey::core::{ErrorKind, Policy, Store};
+use oncekey::core::{Class, ErrorKind, Policy, Store};
 use oncekey::engine::{
     Attempt, BuildError, Drained, Finish, JournalError, Looked, Ran, Recorded, Reply,
 };
@@ -51,6 +51,35 @@ async fn an_end_in_the_journal_reaches_the_store_when_it_is_back() {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     assert!(is_done(&scene, "k").await);
+}
+
+/// F4, I13: a node that has the answer in its journal says neither "unknown" nor does it the work again,
+/// though the lease has lapsed and the end was not yet its turn.
+#[tokio::test]
+async fn a_retry_gets_the_answer_that_is_still_in_the_journal() {
+    /// Of the owner, four in fifty milliseconds; then of the journal, after pauses that double from a
+    /// fifth of a second.
+    const TRIES: usize = 4 + 4;
+    for class in [Class::Once, Class::Keyed, Class::Retry] {
+        let folder = tempfile::tempdir().unwrap();
+        let (scene, store) = with_a_journal(Scene::of_class(class), folder.path());
+        let reply = end_without_a_store(&scene, &store, "k").await;
+        let journalled = matches!(&reply, Reply::Ran(ran) if ran.recorded == Recorded::Journalled);
+        assert!(journalled, "{reply:?}");
+        // Until its next turn is more than a second away.
+        while store.count("complete") < TRIES {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        let turns = store.count("complete");
+        scene.clock.advance(scene.policy.lease + scene.policy.grace);
+        store.fail_all(None);
+        match scene.ask("k", 1, 500, Duration::ZERO).await {
+            Reply::Replayed(replay) => assert_eq!(replay.saved.status, 201, "{class:?}"),
+            reply => panic!("{class:?}: {reply:?}"),
+        }
+        assert_eq!((scene.runs(), store.count("complete")), (0, turns + 1), "{class:?}");
+        assert_eq!(scene.engine.load().journalled, 0);
+    }
 }
 
 /// F4: a node that ends for good leaves nothing in its journal that the store would take.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::extract::State;
 use http::Uri;
-use oncekey::core::browse::{Browse as _, Cursor, Filter, Page, Summary};
+use oncekey::core::browse::{Browse as _, Cursor, Filter, MAX_PAGE, Page, Summary};
 use oncekey::core::record::Text;
 use oncekey::core::{Key, Scope, StateKind, Store as _};
 use serde::Deserialize;
@@ -24,6 +24,7 @@ struct ListQuery {
     route: Option<String>,
     scope: Option<String>,
     key: Option<String>,
+    id: Option<String>,
     older_than: Option<String>,
     cursor: Option<String>,
     limit: Option<usize>,
@@ -35,6 +36,12 @@ const MAX_TEXT: usize = 4 * 1024;
 /// request for each record, and what was observed is rare among them, so two are enough as a rule; a
 /// page may be short nevertheless.
 const ROUNDS: usize = 8;
+/// The digits of an id that log lines and traces show: fewer are the beginning of too many records.
+const SHORTEST_ID: usize = 8;
+/// How many pages are searched for the beginning of an id, newest first, because no store has an index for
+/// it: twenty thousand records, which a store reads in well under the time that an operator is given. Log
+/// lines that are looked into are recent, and `next` goes on.
+const SEARCHED: usize = 20;
 
 pub(in super::super) async fn list(State(admin): State<Arc<Admin>>, uri: Uri) -> Answer {
     let query: ListQuery = page::query(&uri)?;
@@ -43,7 +50,10 @@ pub(in super::super) async fn list(State(admin): State<Arc<Admin>>, uri: Uri) ->
     let limit = page.bounded_limit();
     let Some(key) = &query.key else {
         let filter = query.filter()?;
-        let (found, next) = listed(&admin, &filter, page).await?;
+        let (found, next) = match &query.id {
+            Some(id) => searched(&admin, &filter, page, &id.to_ascii_lowercase()).await?,
+            None => listed(&admin, &filter, page).await?,
+        };
         let next = next.map(|Cursor(bytes)| to_hex(&bytes));
         return answer(&found, limit, next.as_deref());
     };
@@ -82,6 +92,28 @@ async fn listed(
     Ok((found, page.after))
 }
 
+/// The newest records whose ids begin so.
+async fn searched(
+    admin: &Admin,
+    filter: &Filter,
+    mut page: Page,
+    id: &str,
+) -> Result<(Vec<Summary>, Option<Cursor>), Problem> {
+    let limit = page.bounded_limit();
+    page.limit = MAX_PAGE;
+    let mut found = Vec::new();
+    for _ in 0..SEARCHED {
+        let (some, next) = listed(admin, filter, page.clone()).await?;
+        found.extend(some.into_iter().filter(|summary| summary.id.to_string().starts_with(id)));
+        page.after = next;
+        if page.after.is_none() || found.len() >= limit {
+            break;
+        }
+    }
+    found.truncate(limit);
+    Ok((found, page.after))
+}
+
 /// What the gateway keeps for itself are no keys of clients.
 fn is_shown(summary: &Summary) -> bool {
     !is_ours(summary.origin.route.as_bytes())
@@ -98,10 +130,19 @@ impl ListQuery {
         if texts.into_iter().flatten().any(|text| text.len() > MAX_TEXT) {
             return Err(Problem::invalid(format!("a filter has at most {MAX_TEXT} bytes")));
         }
-        let others = self.state.is_some() || self.route.is_some() || self.older_than.is_some();
-        if self.key.is_some() && (others || self.cursor.is_some()) {
+        let others = [&self.state, &self.route, &self.id, &self.older_than, &self.cursor];
+        if self.key.is_some() && others.into_iter().any(Option::is_some) {
             // Quietly leaving a condition out would show what was not asked for.
             return Err(Problem::invalid("`key` goes together with `scope` and `limit` only"));
+        }
+        let digits = |id: &String| {
+            (SHORTEST_ID..=64).contains(&id.len())
+                && id.bytes().all(|byte| byte.is_ascii_hexdigit())
+        };
+        if !self.id.as_ref().is_none_or(digits) {
+            return Err(Problem::invalid(
+                "`id` is 8 to 64 hexadecimal digits: how a key id begins",
+            ));
         }
         Ok(())
     }

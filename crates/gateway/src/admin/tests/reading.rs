@@ -55,7 +55,9 @@ async fn records_are_found_by_state_route_scope_age_and_key() {
     assert_eq!(ids("?state=done").await, BTreeSet::from([done.clone()]));
     assert_eq!(ids("?older_than=5m").await, BTreeSet::from([lost]));
     assert_eq!(ids("?key=order-1").await, BTreeSet::from([done.clone()]));
-    assert_eq!(ids("?key=order-1&scope=tenant-7").await, BTreeSet::from([done]));
+    assert_eq!(ids("?key=order-1&scope=tenant-7").await, BTreeSet::from([done.clone()]));
+    assert_eq!(ids(&format!("?id={}", &done[..8])).await, BTreeSet::from([done.clone()]));
+    assert_eq!(ids(&format!("?id={}&state=unknown", &done[..9])).await, BTreeSet::new());
     for nobody in ["?route=other", "?scope=tenant-8", "?key=order-3", "?key=order-1&scope=x"] {
         assert_eq!(ids(nobody).await, BTreeSet::new(), "{nobody}");
     }

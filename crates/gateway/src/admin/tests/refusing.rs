@@ -148,6 +148,10 @@ async fn a_page_is_bounded_whatever_is_asked_for() {
         "key=",
         "key=%00",
         "key=order-1&state=done",
+        "key=order-1&id=1f2e3d4c",
+        "id=1f2e3d4",
+        "id=1f2e3d4g",
+        "id=",
         &format!("route={long}"),
         &format!("scope={long}"),
     ] {
