@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use oncekey_core::policy::{Ending, Fit, Panicked, StoreDown, Verdict};
+use oncekey_core::policy::{Ending, Fit, Panicked, Policy, StoreDown, Verdict};
 use oncekey_core::{Fence, Headers, Saved};
 
 use super::attempt::{Attempt, Held};
@@ -96,12 +96,7 @@ impl Leader {
         let shared = Arc::clone(&self.shared);
         let policy = &self.call.policy;
         let verdict = policy.verdict(grip.earlier, ending);
-        let kept = match (verdict, &saved) {
-            (Verdict::Keep, Some(saved)) => Shared::kept_form(policy, saved),
-            (Verdict::Keep | Verdict::Tombstone(_) | Verdict::Release | Verdict::Unknown, _) => {
-                None
-            }
-        };
+        let kept = kept_of(policy, verdict, saved.as_ref());
         let now = shared.uptime.elapsed();
         let erasures = shared.finished.erasures();
         let mut entry = shared.entry(grip, policy, (verdict, ending), kept.as_ref());
@@ -114,13 +109,15 @@ impl Leader {
             Progress::Final(recorded) => (recorded, None),
             Progress::Pending(entry) => (Recorded::Unrecorded, Some(entry)),
         };
-        // Whoever waited gets what every retry will get (I13).
-        let answer = kept.clone().or(saved);
         if let (Recorded::Kept, Some(kept)) = (recorded, kept) {
             shared.remember(&held, kept, now, erasures);
         }
         let fence = Some(grip.lease.fence);
-        let tracked = self.settle(|call| settled(call, fence, recorded, answer));
+        let tracked = self.settle(|call| {
+            // Whoever waited gets what every retry will get (I13).
+            let answer = kept_of(&call.policy, verdict, saved.as_ref()).or(saved);
+            settled(call, fence, recorded, answer)
+        });
         if let Some(entry) = pending {
             shared.keep_trying_apart(entry, tracked);
         }
@@ -153,6 +150,14 @@ impl Leader {
             flight.settle(|| settled(&self.call));
         }
         self.tracked
+    }
+}
+
+/// What is kept of the answer that work ended with, if anything is.
+fn kept_of(policy: &Policy, verdict: Verdict, saved: Option<&Saved>) -> Option<Saved> {
+    match verdict {
+        Verdict::Keep => Shared::kept_form(policy, saved?),
+        Verdict::Tombstone(_) | Verdict::Release | Verdict::Unknown => None,
     }
 }
 

@@ -54,7 +54,7 @@ impl Visit {
                 };
                 let own = self.request.as_str();
                 mark(response.headers_mut(), &self.mark(Some(key), Some(own)), status);
-                (outcome, Ok(response))
+                (outcome, Ok(*response))
             }
             Some(Ended::Failed(error)) => (outcome, Err(error)),
             Some(Ended::NotBegun(why)) => {

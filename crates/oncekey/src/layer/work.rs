@@ -44,8 +44,9 @@ pub(super) enum Brought<B> {
 
 /// What the caller that ran the work gets.
 pub(super) enum Ended<B: Body, E> {
-    /// The service's answer, cookies and all.
-    Answer(Response<ResponseBody<B>>),
+    /// The service's answer, cookies and all. In a box, because it is handed up through half a dozen
+    /// futures, and each would copy it.
+    Answer(Box<Response<ResponseBody<B>>>),
     /// The service's error.
     Failed(E),
     /// The attempt lost its right to act before the service was called.
@@ -116,11 +117,17 @@ impl<S, B> Work<S, B> {
     }
 }
 
+impl<B: Body, E> Ended<B, E> {
+    fn answer(response: Response<ResponseBody<B>>) -> Self {
+        Self::Answer(Box::new(response))
+    }
+}
+
 impl Asked {
     /// What an answer counts as. The caller gets the whole of it in any case.
     fn judge<B: Body, E>(&self, response: Response<B>) -> Judged<B, E> {
         let status = response.status();
-        let untouched = |response: Response<B>| Ended::Answer(response.map(ResponseBody::new));
+        let untouched = |response: Response<B>| Ended::answer(response.map(ResponseBody::new));
         let connected = self.method == Method::CONNECT && status.is_success();
         Judged::Ended(match Undelivered::of(response.extensions()) {
             Some(Undelivered::NeverSent) => Finish::never_sent(untouched(response)),
@@ -148,12 +155,12 @@ impl Asked {
         match collected {
             Collected::TooLarge { prefix, rest } => {
                 let body = ResponseBody::prefixed(prefix, rest);
-                let value = Ended::Answer(Response::from_parts(head, body));
+                let value = Ended::answer(Response::from_parts(head, body));
                 Finish::not_kept(status, Fit::TooLarge, value)
             }
             Collected::Cut { prefix, error } => {
                 let body = ResponseBody::cut(prefix, error);
-                Finish::no_answer(Ended::Answer(Response::from_parts(head, body)))
+                Finish::no_answer(Ended::answer(Response::from_parts(head, body)))
             }
             Collected::Whole { mut body, trailers } => {
                 if !replay::has_body(head.status) && !body.is_empty() {
@@ -165,7 +172,7 @@ impl Asked {
                 let saved =
                     replay::save(&head, body.clone(), trailers.as_ref(), self.traceparent.as_ref());
                 let body = ResponseBody::whole(body, trailers);
-                let value = Ended::Answer(Response::from_parts(head, body));
+                let value = Ended::answer(Response::from_parts(head, body));
                 match saved {
                     _ if !whole => Finish::no_answer(value),
                     Ok(saved) if saved.headers.encoded_len() <= self.limits.saved_headers => {

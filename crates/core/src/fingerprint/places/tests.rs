@@ -202,7 +202,7 @@ proptest! {
 #[test]
 fn short_and_long_members_are_digested_alike() {
     let long = [b'x'; 2 * PIECE];
-    let builder = Builder::new(0, None);
+    let mut builder = Builder::new(0, None);
     for (name, value) in
         (0..PIECE).flat_map(|name| [0, 1, 7, 8, 9, 2 * PIECE].map(|value| (name, value)))
     {
