@@ -62,7 +62,7 @@ CREATE TABLE IF NOT EXISTS `{prefix}effects` (
     -- 1 natural, 2 keyed, 3 probed, 4 once.
     `safety`      BIGINT          NOT NULL,
     `span`        BIGINT          NOT NULL,
-    -- 1 intended, 2 done, 3 undone, 4 undo failed, 5 refused.
+    -- 1 intended, 2 done, 3 undone, 4 undo failed, 5 refused. What is intended and has a step is done.
     `state`       BIGINT          NOT NULL,
     `calls`       BIGINT          NOT NULL,
     `first_at`    BIGINT          NOT NULL,

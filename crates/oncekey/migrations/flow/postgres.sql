@@ -67,7 +67,7 @@ CREATE TABLE IF NOT EXISTS {schema}.oncekey_effects (
     -- 1 natural, 2 keyed, 3 probed, 4 once.
     safety      bigint NOT NULL,
     span        bigint NOT NULL,
-    -- 1 intended, 2 done, 3 undone, 4 undo failed, 5 refused.
+    -- 1 intended, 2 done, 3 undone, 4 undo failed, 5 refused. What is intended and has a step is done.
     state       bigint NOT NULL,
     calls       bigint NOT NULL,
     first_at    bigint NOT NULL,

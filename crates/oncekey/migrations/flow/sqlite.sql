@@ -66,7 +66,7 @@ CREATE TABLE IF NOT EXISTS oncekey_effects (
     -- 1 natural, 2 keyed, 3 probed, 4 once.
     safety      INTEGER NOT NULL,
     span        INTEGER NOT NULL,
-    -- 1 intended, 2 done, 3 undone, 4 undo failed, 5 refused.
+    -- 1 intended, 2 done, 3 undone, 4 undo failed, 5 refused. What is intended and has a step is done.
     state       INTEGER NOT NULL,
     calls       INTEGER NOT NULL,
     first_at    INTEGER NOT NULL,

@@ -1,8 +1,11 @@
 //! How what an attempt has written becomes true, or is found not to have.
 
+use std::sync::Arc;
+
 use super::checkpoint::{Checkpoint, encode, shape};
 use super::claim::look;
 use super::halt::Halt;
+use super::late::Late;
 use super::point::{Advanced, Kind, Point, Step, advance, finish, steps};
 use super::reply::Reply;
 use super::run::Run;
@@ -19,13 +22,17 @@ impl<S: TxStore> Run<S> {
                 self.largest_reply
             )));
         }
-        match finish(&self.store, &mut tx, &self.held, &reply.0).await? {
+        let late = self.late.all();
+        match finish(&self.store, &mut tx, &self.held, &reply.0, &late).await? {
             Advanced::Yes => {}
             other @ (Advanced::Fenced | Advanced::Smuggled) => {
                 return self.give_up(tx, other, "finish").await;
             }
         }
-        let Err(error) = S::commit(tx).await else { return Ok(()) };
+        let Err(error) = S::commit(tx).await else {
+            self.late.written(&late);
+            return Ok(());
+        };
         let found = match self.quiet().await {
             Ok(()) => look(&self.store, &self.held.id).await,
             Err(error) => Err(error),
@@ -34,20 +41,30 @@ impl<S: TxStore> Run<S> {
             Ok(Some(found))
                 if found.fence == self.held.fence && found.reply.as_ref() == Some(&reply.0) =>
             {
+                self.late.written(&late);
                 Ok(())
             }
             Ok(_) | Err(_) => Err(Halt::retry(format!("a commit failed: {error}"))),
         }
     }
 
-    /// Commits what could be advanced, and takes back what could not.
-    pub(crate) async fn settle(
+    /// Writes a recovery point and what is late into this transaction and commits it, or takes it back if
+    /// the flow is somebody else's.
+    pub(crate) async fn close(&self, tx: S::Tx, point: Point<'_>) -> Result<(), Halt> {
+        let late = self.late.all();
+        self.close_with(tx, point, &late).await?;
+        self.late.written(&late);
+        Ok(())
+    }
+
+    /// The same with these late outcomes and no others.
+    pub(crate) async fn close_with(
         &self,
-        tx: S::Tx,
-        advanced: Advanced,
+        mut tx: S::Tx,
         point: Point<'_>,
+        late: &[Arc<Late>],
     ) -> Result<(), Halt> {
-        match advanced {
+        match advance(&self.store, &mut tx, &self.held, point, late).await? {
             Advanced::Yes => self.commit(tx, point).await,
             other @ (Advanced::Fenced | Advanced::Smuggled) => {
                 self.give_up(tx, other, &point.step.name).await
@@ -113,9 +130,7 @@ impl<S: TxStore> Run<S> {
     ) -> Result<(), Halt> {
         let output = encode(&step.name, value)?;
         let shape = shape::<T>();
-        let mut tx = self.store.begin().await?;
-        let point = Point { step, kind, shape: &shape, bound, output: &output };
-        let advanced = advance(&self.store, &mut tx, &self.held, point).await?;
-        self.settle(tx, advanced, point).await
+        let tx = self.store.begin().await?;
+        self.close(tx, Point { step, kind, shape: &shape, bound, output: &output }).await
     }
 }

@@ -189,7 +189,7 @@ impl<S: TxStore> Flows<S> {
         grip: &Arc<Grip>,
     ) -> Result<Reply, Halt> {
         let names = (Arc::from(definition.name.as_str()), Arc::clone(&self.0.namespace));
-        let limits = (&definition.rules, self.0.options.longest_call);
+        let limits = (&definition.rules, &self.0.options);
         let run =
             Run::load(Arc::clone(&self.0.gather), held.clone(), names, limits, Arc::clone(grip))
                 .await?;
@@ -203,11 +203,17 @@ impl<S: TxStore> Flows<S> {
         let mut task = tokio::spawn(body);
         tokio::select! {
             biased;
-            ended = &mut task => match ended {
-                Ok(ended) => ended,
-                Err(error) if error.is_panic() => Err(Halt::retry("the flow panicked")),
-                Err(_) => Err(Halt::retry("the program is shutting down")),
-            },
+            ended = &mut task => {
+                let ended = match ended {
+                    Ok(ended) => ended,
+                    Err(error) if error.is_panic() => Err(Halt::retry("the flow panicked")),
+                    Err(_) => Err(Halt::retry("the program is shutting down")),
+                };
+                if ended.is_err() {
+                    run.leave_behind().await;
+                }
+                ended
+            }
             () = self.keep(held, grip) => {
                 task.abort();
                 Err(Halt::Fenced)
@@ -217,6 +223,7 @@ impl<S: TxStore> Flows<S> {
                 task.abort();
                 // Until it has really stopped: the flow is given to others next.
                 let _ = task.await;
+                run.leave_behind().await;
                 Err(Halt::retry(format!("it took longer than {:?}", self.0.options.longest_attempt)))
             }
         }
@@ -235,6 +242,7 @@ impl<S: TxStore> Flows<S> {
                 Err(Halt::Stop(reply)) => reply,
                 Err(halt) => return Err(halt),
             };
+            run.catch_up().await?;
             match run.stop(&reply).await? {
                 Stopped::Ended => return Ok(reply),
                 Stopped::Back => {}

@@ -9,6 +9,7 @@ use super::checkpoint::{Checkpoint, encode};
 use super::claim::{Way, micros};
 use super::halt::{Drift, Halt};
 use super::intent::{Doubt, Next, next};
+use super::late::may_be_late;
 use super::point::{Kind, Step};
 use super::reply::Reply;
 use super::run::{Run, bound_of};
@@ -174,7 +175,8 @@ impl<S: TxStore, T: Checkpoint, P: Ask<T>> Effect<'_, S, T, P> {
     /// Makes the call, or returns what came of it before.
     ///
     /// `body` gets the key to send: the same for every attempt, different per step. The intent is
-    /// committed before, the outcome after, and no transaction is open in between.
+    /// committed before, the outcome after, and no transaction is open in between. The outcome of a call
+    /// that may be repeated is committed together with the next step; of one that may not, at once.
     ///
     /// # Errors
     /// [`Halt::Retry`] if the call may be made again later, [`Halt::Park`] if nobody knows what became
@@ -231,6 +233,11 @@ impl<S: TxStore, T: Checkpoint, P: Ask<T>> Effect<'_, S, T, P> {
         // The intent may have taken its time.
         run.may_act()?;
         match limited(self.limit, body(&key)).await {
+            // What was called before may have been called as another class.
+            Ok(value) if !again && may_be_late(self.safety, run.until_the_next) => {
+                run.outcome_with_the_next(&step, &self.bound, &value)?;
+                Ok(value)
+            }
             Ok(value) => {
                 run.outcome(&step, &self.bound, &value).await?;
                 Ok(value)

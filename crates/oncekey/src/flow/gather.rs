@@ -107,16 +107,13 @@ async fn alone<S: TxStore>(store: &S, what: What, values: &[Value<'_>]) -> Met {
             let rows = store.query_once(&sql.start, values).await?;
             rows.first().map(|row| row.int(0)).transpose()
         }
-        What::Intend => Ok(match store.execute_once(&sql.intend, values).await? {
-            0 => None,
-            _ => Some(1),
-        }),
-        What::Outcome => {
-            let rows = store.query_once(&sql.outcome, values).await?;
-            let met = rows.first().map_or(Ok(0), |row| row.int(0))?;
-            Ok((met > 0).then_some(met))
-        }
+        What::Intend => Ok(met(store.execute_once(&sql.intend, values).await?)),
+        What::Outcome => Ok(met(store.execute_once(&sql.outcome, values).await?)),
     }
+}
+
+const fn met(rows: u64) -> Option<i64> {
+    if rows == 0 { None } else { Some(1) }
 }
 
 struct Server<S>(S);

@@ -9,7 +9,7 @@ use super::checkpoint::{Checkpoint, encode, shape};
 use super::effect::{Failed, Safety};
 use super::gather::What;
 use super::halt::Halt;
-use super::point::{Kind, Point, Step, advance};
+use super::point::{Kind, Point, Step};
 use super::run::Run;
 use super::store::{TxError, TxStore, TxTrouble, Value};
 use super::tables::Dialect;
@@ -113,6 +113,8 @@ impl<S: TxStore> Run<S> {
         key: &str,
         (undo, data): &(String, Vec<u8>),
     ) -> Result<(), Halt> {
+        // What is called next may rest on it.
+        self.catch_up().await?;
         let values = [
             Value::Text(&step.name),
             Value::Text(&step.item),
@@ -149,6 +151,7 @@ impl<S: TxStore> Run<S> {
     }
 
     pub(super) async fn intend_again(&self, step: &Step) -> Result<(), Halt> {
+        self.catch_up().await?;
         let sql = self.store.layout().sql();
         let id = Value::Bytes(self.held.id.as_bytes());
         let mut tx = self.store.begin().await?;
@@ -171,7 +174,17 @@ impl<S: TxStore> Run<S> {
         value: &T,
     ) -> Result<(), Halt> {
         let (output, shape) = (encode(&step.name, value)?, shape::<T>());
-        let point = Point { step, kind: Kind::Effect, shape: &shape, bound, output: &output };
+        self.write_outcome(Point {
+            step,
+            kind: Kind::Effect,
+            shape: &shape,
+            bound,
+            output: &output,
+        })
+        .await
+    }
+
+    pub(super) async fn write_outcome(&self, point: Point<'_>) -> Result<(), Halt> {
         let mut pause = Duration::from_millis(20);
         for _ in 1..OUTCOME_TRIES {
             match self.outcome_once(point).await {
@@ -192,17 +205,8 @@ impl<S: TxStore> Run<S> {
         if self.store.layout().dialect() == Dialect::Postgres {
             return self.outcome_at_once(point).await;
         }
-        let mut tx = self.store.begin().await?;
-        let settled = [
-            Value::Int(state::DONE),
-            Value::Bytes(self.held.id.as_bytes()),
-            Value::Text(&point.step.name),
-            Value::Text(&point.step.item),
-        ];
-        let sql = self.store.layout().sql();
-        S::execute(S::conn(&mut tx), &sql.settle_effect, &settled).await?;
-        let advanced = advance(&self.store, &mut tx, &self.held, point).await?;
-        self.settle(tx, advanced, point).await
+        let tx = self.store.begin().await?;
+        self.close_with(tx, point, &[]).await
     }
 
     /// The same in one statement. If its answer is lost, whoever tries again looks first.

@@ -141,6 +141,7 @@ impl<S: TxStore> Turn<S> {
     {
         let run = &self.run;
         run.may_act()?;
+        run.catch_up().await?;
         let (store, flow) = (run.store.clone(), Some(run.held.id));
         let mut phase = PhaseTx { tx: store.begin().await?, store, flow, wake: None };
         let next = match body(&mut phase).await {

@@ -39,6 +39,7 @@ mod grip;
 mod halt;
 mod history;
 mod intent;
+mod late;
 #[cfg(any(feature = "flow-rusqlite", feature = "flow-tokio-postgres"))]
 mod lend;
 #[cfg(any(feature = "mysql", feature = "postgres", feature = "sqlite"))]

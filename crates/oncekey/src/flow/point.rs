@@ -2,10 +2,12 @@
 
 use std::collections::HashMap;
 use std::ops::{Deref, DerefMut};
+use std::sync::Arc;
 
 use oncekey_core::{KeyId, Saved};
 
-use super::claim::{Held, Kept};
+use super::claim::Held;
+use super::late::Late;
 use super::store::{Open, TxError, TxStore, Value};
 use super::tables::Dialect;
 
@@ -168,7 +170,14 @@ impl<'p> Point<'p> {
         ]
     }
 
-    /// The same and the proof, for a statement that writes the step only if the proof holds.
+    /// The columns of the step in a statement that does not look at the proof.
+    fn whole_row(self, held: &'p Held) -> [Value<'p>; 8] {
+        let [name, item, kind, shape, bound, output] = self.row();
+        let [id, fence, _] = held.proof();
+        [id, name, item, kind, shape, bound, output, fence]
+    }
+
+    /// The columns of the step and the proof, for a statement that writes the step only if the proof holds.
     pub(crate) fn held_row(self, held: &'p Held) -> [Value<'p>; 9] {
         let [name, item, kind, shape, bound, output] = self.row();
         let [id, fence, owner] = held.proof();
@@ -187,39 +196,67 @@ pub(crate) enum Advanced {
     Smuggled,
 }
 
-/// Writes a recovery point under the fence, as the last thing in a transaction.
+/// Writes a recovery point and what is late under the fence, as the last thing in a transaction.
 pub(crate) async fn advance<S: TxStore>(
     store: &S,
     tx: &mut S::Tx,
     held: &Held,
     point: Point<'_>,
+    late: &[Arc<Late>],
 ) -> Result<Advanced, TxError> {
     let sql = store.layout().sql();
     let conn = S::conn(tx);
     if S::still_open(conn).await? == Open::Ended {
         return Ok(Advanced::Smuggled);
     }
-    let ([id, fence, owner], row) = (held.proof(), point.row());
+    let [id, fence, owner] = held.proof();
     if store.layout().dialect() == Dialect::Postgres {
-        let values = point.held_row(held);
-        let met = S::execute(conn, &sql.hold_and_put, &values).await?;
+        let met = match late {
+            [] => S::execute(conn, &sql.hold_and_put, &point.held_row(held)).await?,
+            [others @ .., last] => {
+                put_late(store, conn, held, others).await?;
+                let values = [&held.proof()[..], &last.point().row(), &point.row()].concat();
+                S::execute(conn, &sql.hold_and_put_two, &values).await?
+            }
+        };
         return if met == 1 { Ok(Advanced::Yes) } else { why(store, conn, held).await };
     }
     let proof = [Value::Text(&point.step.name), id, fence, owner];
     if S::execute(conn, &sql.advance, &proof).await? == 0 {
         return Ok(Advanced::Fenced);
     }
-    let values = [&[id][..], &row[..], &[fence][..]].concat();
-    S::execute(conn, &sql.put_step, &values).await?;
+    put_late(store, conn, held, late).await?;
+    S::execute(conn, &sql.put_step, &point.whole_row(held)).await?;
     Ok(Advanced::Yes)
 }
 
-/// Stores the reply and ends the flow, as the last thing in a transaction.
+/// Writes late outcomes into a transaction. On PostgreSQL each is fenced by itself, because nobody knows yet
+/// whether this is still the transaction that was begun; elsewhere the fence was looked at before.
+async fn put_late<S: TxStore>(
+    store: &S,
+    conn: &mut S::Conn,
+    held: &Held,
+    late: &[Arc<Late>],
+) -> Result<(), TxError> {
+    let sql = &store.layout().sql().put_late;
+    for late in late {
+        match store.layout().dialect() {
+            Dialect::Postgres => S::execute(conn, sql, &late.point().held_row(held)).await?,
+            Dialect::Sqlite | Dialect::Mysql => {
+                S::execute(conn, sql, &late.point().whole_row(held)).await?
+            }
+        };
+    }
+    Ok(())
+}
+
+/// Stores the reply and what is late and ends the flow, as the last thing in a transaction.
 pub(crate) async fn finish<S: TxStore>(
     store: &S,
     tx: &mut S::Tx,
     held: &Held,
     reply: &Saved,
+    late: &[Arc<Late>],
 ) -> Result<Advanced, TxError> {
     let sql = store.layout().sql();
     let conn = S::conn(tx);
@@ -235,12 +272,24 @@ pub(crate) async fn finish<S: TxStore>(
         Value::Int(held.fence),
         Value::Bytes(held.owner.as_bytes()),
     ];
-    match Kept::of(S::execute(conn, &sql.finish, &values).await?) {
-        Kept::Yes => Ok(Advanced::Yes),
-        Kept::Fenced if store.layout().dialect() == Dialect::Postgres => {
-            why(store, conn, held).await
+    let is_postgres = store.layout().dialect() == Dialect::Postgres;
+    let met = match late {
+        [others @ .., last] if is_postgres => {
+            put_late(store, conn, held, others).await?;
+            let values = [&values[..], &last.point().row()].concat();
+            let rows = S::query(conn, &sql.finish_and_put, &values).await?;
+            rows.first().map_or(Ok(0), |row| row.int(0))?
         }
-        Kept::Fenced => Ok(Advanced::Fenced),
+        late => {
+            let met = S::execute(conn, &sql.finish, &values).await?;
+            put_late(store, conn, held, late).await?;
+            i64::from(met > 0)
+        }
+    };
+    match met {
+        0 if is_postgres => why(store, conn, held).await,
+        0 => Ok(Advanced::Fenced),
+        _ => Ok(Advanced::Yes),
     }
 }
 

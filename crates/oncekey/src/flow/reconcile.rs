@@ -113,8 +113,9 @@ impl<S: TxStore, L: ForeignLedger> Reconciler<S, L> {
     pub fn new(flows: Flows<S>, ledger: L) -> Self {
         let layout = flows.0.store.layout();
         let sent = layout.statement(
-            "SELECT foreign_key FROM {effects} WHERE name = ? AND state = 2 \
-             AND last_at >= {now} - ? AND last_at <= {now} - ?",
+            "SELECT e.foreign_key FROM {effects} AS e JOIN {steps} AS s ON s.flow_id = e.flow_id \
+             AND s.name = e.name AND s.item = e.item WHERE e.name = ? AND e.state IN (1, 2) \
+             AND s.at >= {now} - ? AND s.at <= {now} - ?",
         );
         let put = "INSERT INTO {findings} (ledger, kind, foreign_key, flow_id, step, detail, at) \
              VALUES (?, ?, ?, ?, ?, ?, {now})";

@@ -14,8 +14,9 @@ use super::gather::Gather;
 use super::grip::Grip;
 use super::halt::{Drift, Halt};
 use super::intent::{Intent, intents, state};
-use super::point::{Kind, PhaseTx, Point, Step, Taken, advance, steps};
-use super::registry::Rules;
+use super::late::Waiting;
+use super::point::{Kind, PhaseTx, Point, Step, Taken, steps};
+use super::registry::{Options, Rules};
 use super::reply::{Finished, Reply};
 use super::store::{TxError, TxStore};
 
@@ -41,6 +42,10 @@ pub(crate) struct Run<S: TxStore> {
     pub(crate) unvisited: Unvisited,
     pub(crate) largest_reply: usize,
     pub(crate) longest_call: Duration,
+    /// How long it may be until the next attempt.
+    pub(crate) until_the_next: Duration,
+    /// Outcomes that the next commit carries.
+    pub(crate) late: Waiting,
     pub(crate) grip: Arc<Grip>,
     pub(crate) mode: Mode,
     /// When what earlier attempts left was read.
@@ -71,7 +76,7 @@ impl<S: TxStore> Run<S> {
         gather: Arc<Gather<S>>,
         held: Held,
         (name, namespace): (Arc<str>, Arc<str>),
-        (rules, longest_call): (&Rules, Duration),
+        (rules, options): (&Rules, &Options),
         grip: Arc<Grip>,
     ) -> Result<Self, TxError> {
         let (loaded, store) = (grip.now(), gather.store().clone());
@@ -83,6 +88,8 @@ impl<S: TxStore> Run<S> {
         let largest_reply = rules.largest_reply;
         let visited = Mutex::default();
         let mode = Mode::Live;
+        let longest_call = options.longest_call;
+        let until_the_next = options.longest_attempt + options.lease + options.grace;
         Ok(Self {
             store,
             gather,
@@ -95,6 +102,8 @@ impl<S: TxStore> Run<S> {
             unvisited,
             largest_reply,
             longest_call,
+            until_the_next,
+            late: Waiting::default(),
             grip,
             mode,
             loaded,
@@ -122,6 +131,8 @@ impl<S: TxStore> Run<S> {
             unvisited: Unvisited::Park,
             largest_reply: rules.largest_reply,
             longest_call: Duration::ZERO,
+            until_the_next: Duration::ZERO,
+            late: Waiting::default(),
             loaded: grip.now(),
             grip,
             mode: Mode::Rehearsal,
@@ -268,8 +279,7 @@ impl<S: TxStore> Flow<S> {
         let shape = shape::<T>();
         let point =
             Point { step: &step, kind: Kind::Phase, shape: &shape, bound: &[], output: &output };
-        let advanced = advance(&run.store, &mut phase.tx, &run.held, point).await?;
-        run.settle(phase.tx, advanced, point).await?;
+        run.close(phase.tx, point).await?;
         Ok(value)
     }
 
@@ -337,8 +347,7 @@ impl<S: TxStore> Flow<S> {
         let shape = shape::<()>();
         let point =
             Point { step: &step, kind: Kind::Phase, shape: &shape, bound: &[], output: b"null" };
-        let advanced = advance(&run.store, &mut tx, &run.held, point).await?;
-        run.settle(tx, advanced, point).await
+        run.close(tx, point).await
     }
 
     /// Commits what `body` writes, and the reply, and ends the flow: all in one transaction.

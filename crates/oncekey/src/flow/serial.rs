@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::checkpoint::{Checkpoint, encode, shape};
 use super::halt::Halt;
-use super::point::{Kind, PhaseTx, Point, Step, advance};
+use super::point::{Kind, PhaseTx, Point, Step};
 use super::run::Flow;
 use super::store::TxStore;
 
@@ -83,8 +83,7 @@ impl<S: TxStore> Flow<S> {
         let output = encode(&step.name, &value)?;
         let shape = shape::<T>();
         let point = Point { step, kind: Kind::Phase, shape: &shape, bound: &[], output: &output };
-        let advanced = advance(&run.store, &mut phase.tx, &run.held, point).await?;
-        run.settle(phase.tx, advanced, point).await?;
+        run.close(phase.tx, point).await?;
         Ok(value)
     }
 }

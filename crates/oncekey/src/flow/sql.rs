@@ -23,7 +23,10 @@ pub(crate) struct Statements {
     pub(crate) put_step: Arc<str>,
     pub(crate) hold: Arc<str>,
     pub(crate) hold_and_put: Arc<str>,
+    pub(crate) hold_and_put_two: Arc<str>,
+    pub(crate) put_late: Arc<str>,
     pub(crate) finish: Arc<str>,
+    pub(crate) finish_and_put: Arc<str>,
     pub(crate) intend: Arc<str>,
     pub(crate) intend_again: Arc<str>,
     pub(crate) settle_effect: Arc<str>,
@@ -67,7 +70,11 @@ const LAST_STEP: &str = "CASE WHEN f.point = 'started' THEN coalesce((SELECT s.n
      WHERE s.flow_id = f.flow_id ORDER BY s.at DESC LIMIT 1), f.point) ELSE f.point END";
 
 /// Who still holds the flow, and only that.
-const HELD: &str = "flow_id = ? AND fence = ? AND owner = ? AND state = 1";
+///
+/// Wherever a flow is found by its id, its state is written as a sum. With the plain column PostgreSQL may
+/// read the whole index of what the completer looks for instead, which is small when it counts its rows and
+/// full of what has just ended while flows run.
+const HELD: &str = "flow_id = ? AND fence = ? AND owner = ? AND state + 0 = 1";
 
 const START: &str = "INSERT INTO {flows} (flow_id, name, version, state, fence, owner, lease, due, \
      attempts, point, pivot, fingerprint, input, client_key, scope, created, reason) \
@@ -79,7 +86,10 @@ const START_VALUES: &str =
 const TAKE_OVER: &str = "UPDATE {flows} SET state = CASE WHEN state = 2 THEN 1 ELSE state END, \
      fence = {greatest}(fence + 1, {now}), owner = ?, lease = {now} + ?, due = {now} + ?, \
      attempts = attempts + 1, version = ?, reason = '' \
-     WHERE flow_id = ? AND fence = ? AND owner = ? AND lease = ? AND state IN (1, 2, 5)";
+     WHERE flow_id = ? AND fence = ? AND owner = ? AND lease = ? AND state + 0 IN (1, 2, 5)";
+
+const FINISH: &str = "UPDATE {flows} SET state = 3, point = 'finished', lease = 0, due = {now}, \
+     finished = {now}, status = ?, headers = ?, body = ?, reason = '' WHERE {held}";
 
 const PUT_STEP: &str = "INSERT INTO {steps} (flow_id, name, item, kind, shape, bound, output, fence, \
      at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, {now})";
@@ -90,24 +100,34 @@ const PUT_STEP: &str = "INSERT INTO {steps} (flow_id, name, item, kind, shape, b
 /// transaction that was begun.
 const HOLD_AND_PUT: &str = "INSERT INTO {steps} (flow_id, name, item, kind, shape, bound, output, \
      fence, at) SELECT f.flow_id, ?, ?, ?, ?, ?, ?, f.fence, {now} FROM {flows} AS f \
-     WHERE f.flow_id = ? AND f.fence = ? AND f.owner = ? AND f.state = 1 \
+     WHERE f.flow_id = ? AND f.fence = ? AND f.owner = ? AND f.state + 0 = 1 \
      AND current_setting('oncekey.phase', true) = 'on' FOR NO KEY UPDATE";
 
-/// The outcome of a call: the fence, the intent and the step in one statement, which is a transaction of
-/// its own. Only PostgreSQL can.
-const OUTCOME: &str = "WITH put AS (INSERT INTO {steps} (flow_id, name, item, kind, shape, bound, \
-     output, fence, at) SELECT f.flow_id, ?, ?, ?, ?, ?, ?, f.fence, {now} FROM {flows} AS f \
-     WHERE f.flow_id = ? AND f.fence = ? AND f.owner = ? AND f.state = 1 \
-     FOR NO KEY UPDATE RETURNING flow_id, name, item), {and_settle} SELECT count(*) FROM put";
+/// The same with a late outcome, which may be there already if another step of the attempt has carried it. It
+/// counts as written before the step: so the step is the last one.
+const HOLD_AND_PUT_TWO: &str = "WITH held AS (SELECT f.flow_id, f.fence FROM {flows} AS f \
+     WHERE f.flow_id = ? AND f.fence = ? AND f.owner = ? AND f.state + 0 = 1 \
+     AND current_setting('oncekey.phase', true) = 'on' FOR NO KEY UPDATE), \
+     late AS (INSERT INTO {steps} (flow_id, name, item, kind, shape, bound, output, fence, at) \
+     SELECT flow_id, ?, ?, ?, ?, ?, ?, fence, {now} - 1 FROM held ON CONFLICT DO NOTHING) \
+     INSERT INTO {steps} (flow_id, name, item, kind, shape, bound, output, fence, at) \
+     SELECT flow_id, ?, ?, ?, ?, ?, ?, fence, {now} FROM held";
 
-/// The intents of the steps that were put are done. An update that joins the two would be planned while the
-/// table is new and empty, and then read all of it each time, until the server counts its rows a minute or
-/// more later. So each is found by its key, put in again as it is, and met there by the same key.
-const SETTLED: &str = "settled AS (INSERT INTO {effects} AS o SELECT i.* FROM put, \
-     LATERAL (SELECT * FROM {effects} WHERE flow_id = put.flow_id AND name = put.name \
-     AND item = put.item AND state = 1 LIMIT 1) AS i \
-     ON CONFLICT (flow_id, name, item) DO UPDATE SET state = 2, last_at = {now} \
-     WHERE o.state = 1)";
+/// The end of a flow with a late outcome.
+const FINISH_AND_PUT: &str = "WITH done AS ({finish} RETURNING flow_id, fence), \
+     late AS (INSERT INTO {steps} (flow_id, name, item, kind, shape, bound, output, fence, at) \
+     SELECT flow_id, ?, ?, ?, ?, ?, ?, fence, {now} FROM done ON CONFLICT DO NOTHING) \
+     SELECT count(*) FROM done";
+
+/// The outcome of a call: the fence and the step in one statement, which is a transaction of its own.
+const OUTCOME: &str = "INSERT INTO {steps} (flow_id, name, item, kind, shape, bound, output, fence, \
+     at) SELECT f.flow_id, ?, ?, ?, ?, ?, ?, f.fence, {now} FROM {flows} AS f \
+     WHERE f.flow_id = ? AND f.fence = ? AND f.owner = ? AND f.state + 0 = 1 FOR NO KEY UPDATE";
+
+/// What has become of an intent: a call is done if its outcome is there, whatever else was written about it.
+/// So nobody has to write to the row of an intent that a call has followed.
+const EFFECT_STATE: &str = "CASE WHEN e.state = 1 AND EXISTS (SELECT 1 FROM {steps} AS s \
+     WHERE s.flow_id = e.flow_id AND s.name = e.name AND s.item = e.item) THEN 2 ELSE e.state END";
 
 /// A start may be lost with a server that goes down in the next moment: its commit does not wait for the
 /// disk. Everybody sees it at once, and nothing that is committed after it is on the disk without it: so if
@@ -120,7 +140,7 @@ const INTEND: &str = "INSERT INTO {effects} (flow_id, name, item, seq, safety, s
      reason) SELECT f.flow_id, ?, ?, \
      (SELECT coalesce(max(e.seq), 0) + 1 FROM {effects} AS e WHERE e.flow_id = f.flow_id), \
      ?, ?, 1, 1, {now}, {now}, ?, ?, ?, ?, 0, 0, '' \
-     FROM {flows} AS f WHERE f.flow_id = ? AND f.fence = ? AND f.owner = ? AND f.state = 1";
+     FROM {flows} AS f WHERE f.flow_id = ? AND f.fence = ? AND f.owner = ? AND f.state + 0 = 1";
 
 /// The last three for several flows, whose values come as a list of lists: `e->>0` is the first value of
 /// the single statement, and bytes are written in hexadecimal digits. In the order of ids, so that two
@@ -147,16 +167,15 @@ const INTEND_MANY: &str = "INSERT INTO {effects} (flow_id, name, item, seq, safe
      (e->>2)::bigint, (e->>3)::bigint, 1, 1, {now}, {now}, decode(e->>4, 'hex'), e->>5, e->>6, \
      decode(e->>7, 'hex'), 0, 0, '' FROM {company}, \
      LATERAL (SELECT flow_id FROM {flows} WHERE flow_id = decode(e->>8, 'hex') \
-     AND fence = (e->>9)::bigint AND owner = decode(e->>10, 'hex') AND state = 1 FOR UPDATE) AS f \
+     AND fence = (e->>9)::bigint AND owner = decode(e->>10, 'hex') AND state + 0 = 1 FOR UPDATE) AS f \
      RETURNING flow_id, seq";
 
-const OUTCOME_MANY: &str = "WITH put AS (INSERT INTO {steps} (flow_id, name, item, kind, shape, \
-     bound, output, fence, at) SELECT f.flow_id, e->>0, e->>1, (e->>2)::bigint, e->>3, \
-     decode(e->>4, 'hex'), decode(e->>5, 'hex'), (e->>7)::bigint, {now} FROM {company}, \
+const OUTCOME_MANY: &str = "INSERT INTO {steps} (flow_id, name, item, kind, shape, bound, output, \
+     fence, at) SELECT f.flow_id, e->>0, e->>1, (e->>2)::bigint, e->>3, decode(e->>4, 'hex'), \
+     decode(e->>5, 'hex'), (e->>7)::bigint, {now} FROM {company}, \
      LATERAL (SELECT flow_id FROM {flows} WHERE flow_id = decode(e->>6, 'hex') \
-     AND fence = (e->>7)::bigint AND owner = decode(e->>8, 'hex') AND state = 1 \
-     FOR NO KEY UPDATE) AS f RETURNING flow_id, name, item), {and_settle} \
-     SELECT flow_id, 1::bigint FROM put";
+     AND fence = (e->>7)::bigint AND owner = decode(e->>8, 'hex') AND state + 0 = 1 \
+     FOR NO KEY UPDATE) AS f RETURNING flow_id, fence";
 
 impl Statements {
     /// What several flows say at once.
@@ -171,7 +190,7 @@ impl Statements {
     #[allow(clippy::too_many_lines, reason = "a list of statements, one after the other")]
     pub(crate) fn new(dialect: Dialect, before: &str) -> Self {
         let of = |template: &str| {
-            let whole = template.replace("{held}", HELD).replace("{and_settle}", SETTLED);
+            let whole = template.replace("{held}", HELD).replace("{effect_state}", EFFECT_STATE);
             render(dialect, before, &whole)
         };
         let many = |template: &str, id: usize, setting: &str| {
@@ -203,6 +222,13 @@ impl Statements {
             Dialect::Postgres => LAST_STEP,
             Dialect::Sqlite | Dialect::Mysql => "f.point",
         };
+        let finish = format!("{FINISH}{open}");
+        // Another step of the same attempt has carried it: what changes nothing.
+        let put_late = match dialect {
+            Dialect::Mysql => format!("{PUT_STEP} ON DUPLICATE KEY UPDATE flow_id = flow_id"),
+            Dialect::Sqlite => format!("{PUT_STEP} ON CONFLICT DO NOTHING"),
+            Dialect::Postgres => format!("{HOLD_AND_PUT} ON CONFLICT DO NOTHING"),
+        };
         let look = LOOK.replace("{point}", point);
         Self {
             start: of(&start),
@@ -210,20 +236,23 @@ impl Statements {
             look_and_hold: of(&format!("{look}{hold}")),
             take_over: of(TAKE_OVER),
             renew: of("UPDATE {flows} SET lease = {now} + ?, due = {now} + ? WHERE flow_id = ? \
-                 AND fence = ? AND owner = ? AND state IN (1, 5)"),
+                 AND fence = ? AND owner = ? AND state + 0 IN (1, 5)"),
             steps: of("SELECT name, item, kind, shape, bound, output, fence, at FROM {steps} \
                  WHERE flow_id = ? ORDER BY at, name, item"),
-            effects: of("SELECT name, item, seq, safety, span, state, calls, first_at, last_at, \
-                 bound, foreign_key, undo_name, undo_data, undo_calls, undo_first_at, reason, \
-                 {now} AS now FROM {effects} WHERE flow_id = ? ORDER BY seq"),
+            effects: of(
+                "SELECT e.name, e.item, e.seq, e.safety, e.span, {effect_state}, e.calls, \
+                 e.first_at, e.last_at, e.bound, e.foreign_key, e.undo_name, e.undo_data, \
+                 e.undo_calls, e.undo_first_at, e.reason, {now} AS now FROM {effects} AS e \
+                 WHERE e.flow_id = ? ORDER BY e.seq",
+            ),
             advance: of("UPDATE {flows} SET point = ? WHERE {held}"),
             put_step: of(PUT_STEP),
             hold: of("UPDATE {flows} SET point = point WHERE {held}"),
             hold_and_put: of(HOLD_AND_PUT),
-            finish: of(&format!(
-                "UPDATE {{flows}} SET state = 3, point = 'finished', lease = 0, due = {{now}}, finished = {{now}}, \
-                 status = ?, headers = ?, body = ?, reason = '' WHERE {HELD}{open}"
-            )),
+            hold_and_put_two: of(HOLD_AND_PUT_TWO),
+            put_late: of(&put_late),
+            finish: of(&finish),
+            finish_and_put: of(&FINISH_AND_PUT.replace("{finish}", &finish)),
             // The flow's row is locked while the intent is written: a takeover comes before or after.
             intend: of(&format!("{INTEND}{hold}")),
             intend_again: of("UPDATE {effects} SET state = 1, calls = calls + 1, last_at = {now} \
@@ -238,9 +267,9 @@ impl Statements {
             // comes late revives nothing.
             wait: of("UPDATE {flows} SET state = CASE WHEN state = 1 THEN 2 ELSE state END, \
                  owner = ?, lease = 0, due = {now} + ?, reason = ? \
-                 WHERE flow_id = ? AND fence = ? AND owner = ? AND state IN (1, 5)"),
+                 WHERE flow_id = ? AND fence = ? AND owner = ? AND state + 0 IN (1, 5)"),
             park: of("UPDATE {flows} SET state = 4, owner = ?, lease = 0, reason = ? \
-                 WHERE flow_id = ? AND fence = ? AND owner = ? AND state IN (1, 5)"),
+                 WHERE flow_id = ? AND fence = ? AND owner = ? AND state + 0 IN (1, 5)"),
             event: of("INSERT INTO {events} (flow_id, at, fence, what, detail) \
                  VALUES (?, {now}, ?, ?, ?)"),
             held: of("SELECT count(*) FROM {flows} WHERE {held}"),
@@ -256,7 +285,7 @@ impl Statements {
             undo_ended: of("UPDATE {effects} SET state = ?, last_at = {now}, reason = ? \
                  WHERE flow_id = ? AND name = ? AND item = ?"),
             undone: of("UPDATE {flows} SET state = ?, point = ?, lease = 0, due = {now}, \
-                 finished = {now}, reason = ? WHERE flow_id = ? AND fence = ? AND owner = ? AND state = 5"),
+                 finished = {now}, reason = ? WHERE flow_id = ? AND fence = ? AND owner = ? AND state + 0 = 5"),
             // What a person decides outdates every owner.
             resolve: of("UPDATE {flows} SET state = ?, fence = {greatest}(fence + 1, {now}), \
                  owner = ?, lease = 0, due = {now}, attempts = ?, reason = ? \
@@ -292,9 +321,11 @@ impl Statements {
                  AND due <= (SELECT {now}) - ? ORDER BY due LIMIT ?"),
             remove: of("DELETE FROM {flows} WHERE flow_id = ? AND state IN (3, 6) \
                  AND due <= (SELECT {now}) - ?"),
-            by_foreign_key: of("SELECT e.flow_id, e.name, e.item, e.state, f.state, f.lease, \
+            by_foreign_key: of(
+                "SELECT e.flow_id, e.name, e.item, {effect_state}, f.state, f.lease, \
                  {now} AS now FROM {effects} AS e JOIN {flows} AS f ON f.flow_id = e.flow_id \
-                 WHERE e.foreign_key = ?"),
+                 WHERE e.foreign_key = ?",
+            ),
             keep_data: of(&format!("UPDATE {{flows}} SET data = ?, point = ? WHERE {HELD}{open}")),
             // Sleeping is progress: the count of attempts begins anew. The lease keeps clients who ask
             // again from waking it early.

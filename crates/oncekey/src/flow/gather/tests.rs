@@ -218,7 +218,16 @@ async fn a_start_leaves_no_setting_behind<S: TxStore>(store: S) {
 async fn no_statement_of_many_reads_a_whole_table_while_the_tables_are_new<S: TxStore>(store: S) {
     let sql = store.layout().sql();
     let many = [What::Start, What::Intend, What::Outcome].map(|what| (sql.many(what), 1));
-    let single = [(&sql.outcome, 9), (&sql.intend, 11), (&sql.hold_and_put, 9), (&sql.finish, 6)];
+    let single = [
+        (&sql.renew, 5),
+        (&sql.outcome, 9),
+        (&sql.intend, 11),
+        (&sql.hold_and_put, 9),
+        (&sql.hold_and_put_two, 15),
+        (&sql.put_late, 9),
+        (&sql.finish, 6),
+        (&sql.finish_and_put, 12),
+    ];
     let mut tx = store.begin().await.unwrap();
     let conn = S::conn(&mut tx);
     let generic = "SET LOCAL plan_cache_mode = force_generic_plan".into();
@@ -231,6 +240,7 @@ async fn no_statement_of_many_reads_a_whole_table_while_the_tables_are_new<S: Tx
         let plan: Vec<_> = rows.iter().map(|row| row.text(0).unwrap()).collect();
         let plan = plan.join("\n");
         assert!(!plan.contains("Seq Scan"), "{statement}\n{plan}");
+        assert!(!plan.contains("flows_due"), "a flow is found by its id: {statement}\n{plan}");
         assert!(plan.contains("Insert") || plan.contains("Update"), "{plan}");
         S::execute(conn, &"DEALLOCATE planned".into(), &[]).await.unwrap();
     }
