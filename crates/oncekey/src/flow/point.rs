@@ -282,7 +282,9 @@ pub(crate) async fn finish<S: TxStore>(
         }
         late => {
             let met = S::execute(conn, &sql.finish, &values).await?;
-            put_late(store, conn, held, late).await?;
+            if met > 0 {
+                put_late(store, conn, held, late).await?;
+            }
             i64::from(met > 0)
         }
     };

@@ -89,7 +89,8 @@ impl<S: TxStore> Run<S> {
         let visited = Mutex::default();
         let mode = Mode::Live;
         let longest_call = options.longest_call;
-        let until_the_next = options.longest_attempt + options.lease + options.grace;
+        let until_the_next =
+            options.longest_attempt.saturating_add(options.lease).saturating_add(options.grace);
         Ok(Self {
             store,
             gather,
