@@ -12,6 +12,7 @@ use std::time::Duration;
 use oncekey_core::{ErrorKind, KeyId, Store, Write};
 use tokio::sync::Notify;
 
+use super::Shared;
 use super::end::Entry;
 use super::journal::{Journal, JournalError, Mark};
 use super::sentry::{Sentry, Word};
@@ -124,16 +125,12 @@ impl Backlog {
     ///
     /// # Cancellation
     /// What was not written stays in the journal.
-    pub(super) async fn bring_forward(
-        &self,
-        id: &KeyId,
-        store: &dyn Store,
-        sentry: Option<&Sentry>,
-    ) {
+    pub(super) async fn bring_forward(&self, id: &KeyId, shared: &Shared) {
         let of_key = |(_, entry): &&(Mark, Entry)| entry.lease.id == *id;
         let ends: Vec<(Mark, Entry)> = self.waiting().iter().filter(of_key).cloned().collect();
         for (mark, entry) in ends {
-            if self.write(mark, entry, store, sentry).await == Round::Stuck {
+            let sentry = shared.sentry.as_deref();
+            if self.write(mark, entry, &*shared.store, sentry).await == Round::Stuck {
                 return;
             }
         }

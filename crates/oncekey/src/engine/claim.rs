@@ -7,7 +7,7 @@ use oncekey_core::policy::InFlight;
 use oncekey_core::record::{Origin, Record, Text};
 use oncekey_core::{
     Answer, Claim, Claimed, Class, Decision, ErrorKind, Grant, Lease, Owner, Refusal, Saved, Sent,
-    State, Store, Timestamp, decide,
+    State, Store as _, Timestamp, decide,
 };
 
 use super::attempt::{Grip, Held};
@@ -180,8 +180,7 @@ impl Shared {
                 return shared.down(claim, taken, rest);
             }
             if let Some(backlog) = shared.backlog.as_ref().filter(|ends| ends.holds(&claim.id)) {
-                let store: &dyn Store = &*shared.store;
-                Box::pin(backlog.bring_forward(&claim.id, store, shared.sentry.as_deref())).await;
+                Box::pin(backlog.bring_forward(&claim.id, shared)).await;
             }
             claim.grace = shared.suspicion.grace(leader.call.policy.grace, asked);
             let (passed, begins) = shared.pass(asked).await;
