@@ -184,7 +184,9 @@ impl Scene {
         round: usize,
     ) -> Result<Sample> {
         let (pool, stub, flows) = (self.pool.clone(), self.stub.clone(), self.flows.clone());
-        let key = move |number: usize| format!("{}-{callers}-{round}-{number}", who.label());
+        // On a server that was measured before, the keys of that run would be replays.
+        let run = std::process::id();
+        let key = move |number: usize| format!("{run}-{}-{callers}-{round}-{number}", who.label());
         let (count, elapsed, each) = match who {
             Contender::ByHand => {
                 drive::drive(callers, span, move |number| {
