@@ -65,7 +65,7 @@ async fn list(args: &ListArgs) -> Result<String, Exit> {
 async fn show(args: &ShowArgs) -> Result<String, Exit> {
     let client = Client::new(&args.target)?;
     let query = if args.payload { "?show=payload" } else { "" };
-    let path = path(&whole(&client, &args.id).await?, query);
+    let path = path(&whole(&client, &args.id, For::Looking).await?, query);
     let record = client.get(&path).await?.document()?;
     Ok(shown(args.json, &record, || words(&record)))
 }
@@ -97,7 +97,7 @@ async fn resolve(args: &ResolveArgs) -> Result<String, Exit> {
         body["confirm"] = json!(confirm);
     }
     let client = Client::new(&args.target)?;
-    let id = whole(&client, &args.id).await?;
+    let id = whole(&client, &args.id, For::Changing).await?;
     settled(&id, client.post(&path(&id, "/resolve"), &body).await?)
 }
 
@@ -107,13 +107,13 @@ async fn danger(verb: &str, args: &DangerArgs) -> Result<String, Exit> {
         body["confirm"] = json!(confirm);
     }
     let client = Client::new(&args.target)?;
-    let id = whole(&client, &args.id).await?;
+    let id = whole(&client, &args.id, For::Changing).await?;
     settled(&id, client.post(&path(&id, &format!("/{verb}")), &body).await?)
 }
 
 async fn erase(args: &EraseArgs) -> Result<String, Exit> {
     let client = Client::new(&args.target)?;
-    let path = path(&whole(&client, &args.id).await?, "/erase");
+    let path = path(&whole(&client, &args.id, For::Changing).await?, "/erase");
     let erased = client.post(&path, &json!({ "reason": args.reason })).await?.document()?;
     Ok(match erased["erased"].as_str() {
         Some("blank") => "erased\n".to_owned(),
@@ -144,8 +144,16 @@ fn words(record: &Value) -> String {
     pairs(&rows)
 }
 
-/// The whole id of the one record whose id begins so.
-async fn whole(client: &Client, id: &str) -> Result<String, Exit> {
+/// What a record is looked for for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum For {
+    Looking,
+    Changing,
+}
+
+/// The whole id of the one record whose id begins so. For a change it must be the only one: among many
+/// millions of records some begin alike, and the one that is meant may be older than what is searched.
+async fn whole(client: &Client, id: &str, why: For) -> Result<String, Exit> {
     let id = digits(id)?;
     if id.len() == WHOLE {
         return Ok(id);
@@ -153,8 +161,22 @@ async fn whole(client: &Client, id: &str) -> Result<String, Exit> {
     let page = client.get(&format!("/api/v1/keys?id={id}&limit=2")).await?.document()?;
     let found = page["records"].as_array().into_iter().flatten();
     let found: Vec<&str> = found.filter_map(|record| record["id"].as_str()).collect();
-    match (&found[..], &page["next"]) {
-        ([one], _) => digits(one),
+    chosen(&id, &found, &page["next"], why)
+}
+
+/// The one that is meant by the digits `id`, of those that were `found` before the place `next`.
+fn chosen(id: &str, found: &[&str], next: &Value, why: For) -> Result<String, Exit> {
+    match (found, next) {
+        ([one], Value::Null) => digits(one),
+        ([one], _) if why == For::Looking => digits(one),
+        ([one], _) => {
+            let message = format!(
+                "older records may have ids that begin with {id}, too: look at the newest one, and \
+                 if it is meant give its whole id: {}",
+                digits(one)?
+            );
+            Err(Exit::new(exit::USAGE, &message))
+        }
         ([], Value::Null) => {
             Err(Exit::new(exit::FAILURE, &format!("no record has an id that begins with {id}")))
         }
@@ -162,7 +184,7 @@ async fn whole(client: &Client, id: &str) -> Result<String, Exit> {
             let message = format!(
                 "none of the newest records has an id that begins with {id}: go on with oncekey \
                  keys list --id {id} --cursor {}",
-                word(&page["next"])
+                word(next)
             );
             Err(Exit::new(exit::FAILURE, &message))
         }
@@ -211,6 +233,22 @@ mod tests {
     #[test]
     fn a_filter_stays_one_value() {
         assert_eq!(escaped("a b&c=é%"), "a%20b%26c%3D%C3%A9%25");
+    }
+
+    #[test]
+    fn a_change_needs_digits_that_surely_mean_one_record() {
+        let (one, two) = ("1".repeat(64), "12".repeat(32));
+        let (end, more) = (Value::Null, json!("0a"));
+        let chosen = |found: &[&str], next, why| chosen("11111111", found, next, why).ok();
+        for why in [For::Looking, For::Changing] {
+            assert_eq!(chosen(&[&one], &end, why).as_deref(), Some(&*one));
+            for next in [&end, &more] {
+                assert_eq!(chosen(&[], next, why), None);
+                assert_eq!(chosen(&[&one, &two], next, why), None);
+            }
+        }
+        assert_eq!(chosen(&[&one], &more, For::Looking).as_deref(), Some(&*one));
+        assert_eq!(chosen(&[&one], &more, For::Changing), None, "an older one may begin so, too");
     }
 
     #[test]

@@ -110,7 +110,7 @@ async fn searched(
             break;
         }
     }
-    found.truncate(limit);
+    // Perhaps a few more than were asked for: the cursor is behind all of them, so none may be left out.
     Ok((found, page.after))
 }
 
