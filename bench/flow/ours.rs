@@ -17,7 +17,7 @@ use crate::stub::Stub;
 
 /// Insert, keyed call, receipt staged, reply.
 pub(crate) async fn flows(pool: &PgPool, stub: &Stub) -> Result<Flows<SqlxPostgres>> {
-    let store = SqlxPostgres::new(pool.clone());
+    let store = SqlxPostgres::new(pool.clone()).keep_connections();
     migrate(&store).await?;
     let stub = stub.clone();
     let body = move |flow: Flow<SqlxPostgres>, cents: i64| {

@@ -43,6 +43,19 @@ on_each_database!(
     finished_flows_are_removed_after_their_time,
 );
 
+on_kept_connections!(
+    a_flow_runs_once_and_says_the_same_ever_after,
+    whatever_fails_at_whatever_point_there_is_one_charge_and_one_reply,
+    an_owner_that_was_replaced_takes_its_rows_back,
+    a_commit_whose_answer_is_lost_is_found_to_stand,
+    a_saga_takes_back_what_it_did,
+    an_attempt_that_hangs_in_a_phase_is_stopped_and_leaves_nothing,
+    a_smuggled_end_parks_the_flow,
+    a_transaction_that_is_dropped_leaves_a_clean_connection,
+    a_row_that_is_there_already_is_a_duplicate,
+    finished_flows_are_removed_after_their_time,
+);
+
 const DAY: Safety = Safety::Keyed { window: Duration::from_secs(86_400) };
 
 /// No pauses, and a lease that no busy machine exhausts.

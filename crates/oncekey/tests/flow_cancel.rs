@@ -38,6 +38,13 @@ on_each_database!(
     a_begin_that_is_dropped_at_any_poll_leaves_a_clean_connection,
 );
 
+on_kept_connections!(
+    a_client_that_hangs_up_at_any_poll_changes_nothing,
+    a_client_that_hangs_up_at_any_statement_changes_nothing,
+    a_local_handler_that_is_dropped_at_any_poll_is_all_or_nothing,
+    a_begin_that_is_dropped_at_any_poll_leaves_a_clean_connection,
+);
+
 /// Counts the polls of a body, and tells the client to hang up at one of them.
 #[derive(Clone, Default)]
 struct Watch {

@@ -105,6 +105,20 @@ pub async fn postgres() -> Rig<SqlxPostgres> {
     Rig { keys: Arc::new(keys), db, narrow, _folder: None }.with_tables().await
 }
 
+/// With connections that go from step to step. The narrow one has two, because the last connection of a
+/// pool is never kept; who takes turns meets the same one again.
+pub async fn kept_postgres() -> Rig<SqlxPostgres> {
+    let (url, name) = (std::env::var("ONCEKEY_TEST_POSTGRES").unwrap(), format!("l{}", name()));
+    let keys = PostgresOptions::new(&url).schema(&name).open().await.unwrap();
+    let of = async |most| {
+        let pool = sqlx::postgres::PgPoolOptions::new().max_connections(most);
+        let store = SqlxPostgres::with_schema(pool.connect(&url).await.unwrap(), &name).unwrap();
+        store.keep_connections()
+    };
+    let (db, narrow) = (of(8).await, of(2).await);
+    Rig { keys: Arc::new(keys), db, narrow, _folder: None }.with_tables().await
+}
+
 pub async fn tokio_postgres() -> Rig<TokioPostgres> {
     let (url, name) = (std::env::var("ONCEKEY_TEST_POSTGRES").unwrap(), format!("l{}", name()));
     let keys = PostgresOptions::new(&url).schema(&name).open().await.unwrap();
@@ -134,6 +148,33 @@ pub async fn mysql() -> Rig<SqlxMysql> {
     };
     let (db, narrow) = (of(8).await, of(1).await);
     Rig { keys: Arc::new(keys), db, narrow, _folder: None }.with_tables().await
+}
+
+pub async fn kept_mysql() -> Rig<SqlxMysql> {
+    let (url, name) = (std::env::var("ONCEKEY_TEST_MYSQL").unwrap(), format!("l{}_", name()));
+    let keys = MysqlOptions::new(&url).prefix(&name).open().await.unwrap();
+    let of = async |most| {
+        let pool = sqlx::mysql::MySqlPoolOptions::new().max_connections(most);
+        let store = SqlxMysql::with_prefix(pool.connect(&url).await.unwrap(), &name).unwrap();
+        store.keep_connections()
+    };
+    let (db, narrow) = (of(8).await, of(2).await);
+    Rig { keys: Arc::new(keys), db, narrow, _folder: None }.with_tables().await
+}
+
+/// Runs each case where connections go from step to step.
+#[allow(unused_macros, reason = "not every test has cases for it")]
+macro_rules! on_kept_connections {
+    ($($case:ident),+ $(,)?) => {
+        mod on_kept_postgres {
+            $(#[tokio::test] #[ignore = "needs PostgreSQL: run cargo xtask test"]
+            async fn $case() { super::$case(super::databases::kept_postgres().await).await; })+
+        }
+        mod on_kept_mysql {
+            $(#[tokio::test] #[ignore = "needs MySQL: run cargo xtask test"]
+            async fn $case() { super::$case(super::databases::kept_mysql().await).await; })+
+        }
+    };
 }
 
 /// Runs each case on SQLite, and on the servers where there are some, with each driver.

@@ -10,6 +10,8 @@
 
 use std::future::Future;
 
+#[cfg(any(feature = "flow-mysql", feature = "mysql", feature = "flow-postgres", feature = "postgres"))]
+mod line;
 #[cfg(any(feature = "flow-mysql", feature = "mysql"))]
 mod mysql;
 #[cfg(any(feature = "flow-postgres", feature = "postgres"))]
