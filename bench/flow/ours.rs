@@ -41,7 +41,7 @@ pub(crate) async fn flows(pool: &PgPool, stub: &Stub) -> Result<Flows<SqlxPostgr
             flow.finish(async |tx| {
                 let row = sqlx::query("UPDATE bench.rides SET charge = $1 WHERE id = $2");
                 row.bind(&charge).bind(ride).execute(&mut **tx).await?;
-                tx.stage("receipt", &ride).await?;
+                tx.stage_at_end("receipt", &ride)?;
                 Reply::json(201, &ride)
             })
             .await

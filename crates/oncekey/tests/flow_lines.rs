@@ -96,10 +96,7 @@ fn three_steps<F: Future<Output = ()> + Send + 'static>(
     })
 }
 
-fn flows(
-    store: SqlxPostgres,
-    definition: Definition<SqlxPostgres>,
-) -> Flows<SqlxPostgres> {
+fn flows(store: SqlxPostgres, definition: Definition<SqlxPostgres>) -> Flows<SqlxPostgres> {
     Flows::builder(store, "lines").flow(definition).build().unwrap()
 }
 

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::at_end::AtEnd;
 use super::checkpoint::{Checkpoint, encode, shape};
 use super::claim::look;
 use super::halt::Halt;
@@ -12,8 +13,13 @@ use super::run::Run;
 use super::store::{TxError, TxStore, TxTrouble, Value};
 
 impl<S: TxStore> Run<S> {
-    /// Ends the flow with a reply, in this transaction.
-    pub(crate) async fn end(&self, mut tx: S::Tx, reply: &Reply) -> Result<(), Halt> {
+    /// Ends the flow with a reply and the messages that were left for the end, in this transaction.
+    pub(crate) async fn end(
+        &self,
+        mut tx: S::Tx,
+        reply: &Reply,
+        messages: &[AtEnd],
+    ) -> Result<(), Halt> {
         let size = reply.0.body.len() + reply.0.headers.as_encoded().len();
         if size > self.largest_reply {
             let _ = S::rollback(tx).await;
@@ -23,7 +29,7 @@ impl<S: TxStore> Run<S> {
             )));
         }
         let late = self.late.all();
-        match finish(&self.store, &mut tx, &self.held, &reply.0, &late).await? {
+        match finish(&self.store, &mut tx, &self.held, (&reply.0, messages), &late).await? {
             Advanced::Yes => {}
             other @ (Advanced::Fenced | Advanced::Smuggled) => {
                 return self.give_up(tx, other, "finish").await;

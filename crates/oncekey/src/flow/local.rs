@@ -251,7 +251,10 @@ impl<S: TxStore> Local<S> {
     {
         let mut tx = self.begun().await?;
         let reply = match body(&mut tx).await {
-            Ok(reply) => reply,
+            Ok(reply) => {
+                tx.write_out().await?;
+                reply
+            }
             Err(Halt::Stop(reply)) => {
                 S::rollback(tx.tx).await?;
                 tx = self.begun().await?;
@@ -296,7 +299,7 @@ impl<S: TxStore> Local<S> {
 
     async fn begun(&self) -> Result<PhaseTx<S>, Halt> {
         let tx = self.db.begin().await?;
-        Ok(PhaseTx { tx, store: self.db.clone(), flow: None, wake: None })
+        Ok(PhaseTx::new(self.db.clone(), tx, None))
     }
 
     fn completion(&self, reply: &Reply) -> Completion {

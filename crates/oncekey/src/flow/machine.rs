@@ -143,8 +143,9 @@ impl<S: TxStore> Turn<S> {
         run.may_act()?;
         run.catch_up().await?;
         let (store, flow) = (run.store.clone(), Some(run.held.id));
-        let mut phase = PhaseTx { tx: store.begin().await?, store, flow, wake: None };
-        let next = match body(&mut phase).await {
+        let tx = store.begin().await?;
+        let mut phase = PhaseTx::new(store, tx, flow);
+        let next = match phase.run(body).await {
             Ok(next) => next,
             Err(halt) => {
                 let _ = S::rollback(phase.tx).await;
@@ -153,7 +154,7 @@ impl<S: TxStore> Turn<S> {
         };
         match next {
             Next::Reply(reply) => {
-                run.end(phase.tx, &reply).await?;
+                run.end(phase.tx, &reply, &[]).await?;
                 Ok(Turned(To::End(reply.0)))
             }
             Next::Goto(state) => {

@@ -28,6 +28,7 @@
 //! async fn charge(flow: Flow<DynamoStore>) {}
 //! ```
 
+mod at_end;
 mod checkpoint;
 mod claim;
 mod commit;
@@ -67,6 +68,8 @@ mod tests;
 #[cfg(feature = "flow-tokio-postgres")]
 pub mod tokio_postgres;
 
+#[cfg(feature = "outbox")]
+pub(crate) use self::at_end::AtEnd;
 pub use self::checkpoint::Checkpoint;
 pub use self::completer::{Completed, Completer};
 pub use self::effect::{Ask, Asked, Effect, Failed, NoProbe, Probe, Safety};

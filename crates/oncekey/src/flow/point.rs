@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use oncekey_core::{KeyId, Saved};
 
+use super::at_end::{AtEnd, stage_plain};
 use super::claim::Held;
 use super::late::Late;
 use super::store::{Open, TxError, TxStore, Value};
@@ -23,6 +24,8 @@ pub struct PhaseTx<S: TxStore> {
     /// Dropped when the transaction is over.
     #[cfg_attr(not(feature = "outbox"), allow(dead_code, reason = "only staging sets it"))]
     pub(crate) wake: Option<WakeAtEnd>,
+    /// What is staged when the body has returned.
+    pub(crate) at_end: Vec<AtEnd>,
 }
 
 /// Wakes the relay when it is dropped, which is when the transaction has ended, one way or another.
@@ -50,6 +53,10 @@ impl<S: TxStore> DerefMut for PhaseTx<S> {
 }
 
 impl<S: TxStore> PhaseTx<S> {
+    pub(super) const fn new(store: S, tx: S::Tx, flow: Option<KeyId>) -> Self {
+        Self { store, tx, flow, wake: None, at_end: Vec::new() }
+    }
+
     /// The flow that the transaction belongs to, if it belongs to one.
     #[must_use]
     pub const fn flow_id(&self) -> Option<&KeyId> {
@@ -250,12 +257,13 @@ async fn put_late<S: TxStore>(
     Ok(())
 }
 
-/// Stores the reply and what is late and ends the flow, as the last thing in a transaction.
+/// Stores the reply, what is late and what was left for the end, and ends the flow, as the last thing in a
+/// transaction.
 pub(crate) async fn finish<S: TxStore>(
     store: &S,
     tx: &mut S::Tx,
     held: &Held,
-    reply: &Saved,
+    (reply, messages): (&Saved, &[AtEnd]),
     late: &[Arc<Late>],
 ) -> Result<Advanced, TxError> {
     let sql = store.layout().sql();
@@ -273,26 +281,44 @@ pub(crate) async fn finish<S: TxStore>(
         Value::Bytes(held.owner.as_bytes()),
     ];
     let is_postgres = store.layout().dialect() == Dialect::Postgres;
-    let met = match late {
-        [others @ .., last] if is_postgres => {
-            put_late(store, conn, held, others).await?;
-            let values = [&values[..], &last.point().row()].concat();
-            let rows = S::query(conn, &sql.finish_and_put, &values).await?;
-            rows.first().map_or(Ok(0), |row| row.int(0))?
-        }
-        late => {
-            let met = S::execute(conn, &sql.finish, &values).await?;
-            if met > 0 {
-                put_late(store, conn, held, late).await?;
+    let flow = Some(held.id.as_bytes().as_slice());
+    let met = if is_postgres {
+        // One late outcome and one message go with the statement, the others before it.
+        let (others, late) = all_but_one(late);
+        put_late(store, conn, held, others).await?;
+        let (others, message) = all_but_one(messages);
+        stage_plain(store, conn, flow, others).await?;
+        let late = late.map(|late| late.point().row());
+        let message = message.map(AtEnd::row);
+        let of_late = late.as_ref().map_or(&[][..], |row| row);
+        let of_message = message.as_ref().map_or(&[][..], |row| row);
+        let values = [&values[..], of_late, of_message].concat();
+        match (late, message) {
+            (None, None) => S::execute(conn, &sql.finish, &values).await?,
+            (None, Some(_)) => S::execute(conn, &sql.finish_and_stage, &values).await?,
+            (Some(_), Some(_)) => S::execute(conn, &sql.finish_put_and_stage, &values).await?,
+            (Some(_), None) => {
+                let rows = S::query(conn, &sql.finish_and_put, &values).await?;
+                u64::from(rows.first().map_or(Ok(0), |row| row.int(0))? > 0)
             }
-            i64::from(met > 0)
         }
+    } else {
+        let met = S::execute(conn, &sql.finish, &values).await?;
+        if met > 0 {
+            put_late(store, conn, held, late).await?;
+            stage_plain(store, conn, flow, messages).await?;
+        }
+        met
     };
     match met {
         0 if is_postgres => why(store, conn, held).await,
         0 => Ok(Advanced::Fenced),
         _ => Ok(Advanced::Yes),
     }
+}
+
+fn all_but_one<T>(all: &[T]) -> (&[T], Option<&T>) {
+    all.split_last().map_or((all, None), |(last, others)| (others, Some(last)))
 }
 
 /// Why the fenced statement met no row: the fence, or a transaction that somebody ended.

@@ -267,8 +267,9 @@ impl<S: TxStore> Flow<S> {
         }
         run.may_act()?;
         let (store, flow) = (run.store.clone(), Some(run.held.id));
-        let mut phase = PhaseTx { tx: store.begin().await?, store, flow, wake: None };
-        let value = match body(&mut phase).await {
+        let tx = store.begin().await?;
+        let mut phase = PhaseTx::new(store, tx, flow);
+        let value = match phase.run(body).await {
             Ok(value) => value,
             Err(halt) => {
                 // Waited for, so that whoever comes next does not meet its locks.
@@ -374,7 +375,8 @@ impl<S: TxStore> Flow<S> {
         }
         run.may_act()?;
         let (store, flow) = (run.store.clone(), Some(run.held.id));
-        let mut phase = PhaseTx { tx: store.begin().await?, store, flow, wake: None };
+        let tx = store.begin().await?;
+        let mut phase = PhaseTx::new(store, tx, flow);
         let reply = match body(&mut phase).await {
             Ok(reply) => reply,
             Err(halt) => {
@@ -382,7 +384,7 @@ impl<S: TxStore> Flow<S> {
                 return Err(halt);
             }
         };
-        run.end(phase.tx, &reply).await?;
+        run.end(phase.tx, &reply, &phase.at_end).await?;
         Ok(Finished(reply.0))
     }
 }

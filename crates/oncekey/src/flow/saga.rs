@@ -135,7 +135,7 @@ impl<S: TxStore> Run<S> {
         let intents = intents(&self.store, &self.held.id).await?;
         if !pivot.is_empty() || undoable(&intents).is_empty() {
             let tx = self.store.begin().await?;
-            self.end(tx, reply).await?;
+            self.end(tx, reply, &[]).await?;
             return Ok(Stopped::Ended);
         }
         let headers = reply.0.headers.encode();

@@ -71,8 +71,8 @@ impl<S: TxStore> Flow<S> {
         run.may_act()?;
         let (store, flow) = (run.store.clone(), Some(run.held.id));
         let tx = store.begin_serializable().await?;
-        let mut phase = PhaseTx { tx, store, flow, wake: None };
-        let value = match body(&mut phase).await {
+        let mut phase = PhaseTx::new(store, tx, flow);
+        let value = match phase.run(body).await {
             Ok(value) => value,
             Err(halt) => {
                 // Waited for, so that the next try does not meet its locks.

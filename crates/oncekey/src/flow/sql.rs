@@ -27,6 +27,9 @@ pub(crate) struct Statements {
     pub(crate) put_late: Arc<str>,
     pub(crate) finish: Arc<str>,
     pub(crate) finish_and_put: Arc<str>,
+    pub(crate) finish_and_stage: Arc<str>,
+    pub(crate) finish_put_and_stage: Arc<str>,
+    pub(crate) stage_plain: Arc<str>,
     pub(crate) intend: Arc<str>,
     pub(crate) intend_again: Arc<str>,
     pub(crate) settle_effect: Arc<str>,
@@ -114,10 +117,23 @@ const HOLD_AND_PUT_TWO: &str = "WITH held AS (SELECT f.flow_id, f.fence FROM {fl
      SELECT flow_id, ?, ?, ?, ?, ?, ?, fence, {now} FROM held";
 
 /// The end of a flow with a late outcome.
-const FINISH_AND_PUT: &str = "WITH done AS ({finish} RETURNING flow_id, fence), \
-     late AS (INSERT INTO {steps} (flow_id, name, item, kind, shape, bound, output, fence, at) \
-     SELECT flow_id, ?, ?, ?, ?, ?, ?, fence, {now} FROM done ON CONFLICT DO NOTHING) \
+const FINISH_AND_PUT: &str = "WITH done AS ({finish} RETURNING flow_id, fence), {late} \
      SELECT count(*) FROM done";
+const LATE: &str = "late AS (INSERT INTO {steps} \
+     (flow_id, name, item, kind, shape, bound, output, fence, at) \
+     SELECT flow_id, ?, ?, ?, ?, ?, ?, fence, {now} FROM done ON CONFLICT DO NOTHING)";
+
+/// The end of a flow with a message.
+const FINISH_AND_STAGE: &str = "WITH done AS ({finish} RETURNING flow_id, fence) \
+     {stage} SELECT flow_id, {message} FROM done";
+/// The end of a flow with both.
+const FINISH_PUT_AND_STAGE: &str = "WITH done AS ({finish} RETURNING flow_id, fence), {late} \
+     {stage} SELECT flow_id, {message} FROM done";
+
+/// A plain message, which waits from now on.
+const STAGE: &str = "INSERT INTO {staged} (flow_id, id, topic, headers, body, owner, order_key, collapse, \
+     state, attempt, due, reason, created)";
+const MESSAGE: &str = "?, ?, ?, ?, ?, '', '', 1, 0, {now}, '', {now}";
 
 /// The outcome of a call: the fence and the step in one statement, which is a transaction of its own.
 const OUTCOME: &str = "INSERT INTO {steps} (flow_id, name, item, kind, shape, bound, output, fence, \
@@ -223,6 +239,14 @@ impl Statements {
             Dialect::Sqlite | Dialect::Mysql => "f.point",
         };
         let finish = format!("{FINISH}{open}");
+        let with_finish = |template: &str| {
+            let template = template.replace("{finish}", &finish).replace("{late}", LATE);
+            template.replace("{stage}", STAGE).replace("{message}", MESSAGE)
+        };
+        let stage_plain = match dialect {
+            Dialect::Postgres => format!("{STAGE} SELECT ?, {MESSAGE} WHERE true{open}"),
+            Dialect::Sqlite | Dialect::Mysql => format!("{STAGE} VALUES (?, {MESSAGE})"),
+        };
         // Another step of the same attempt has carried it: what changes nothing.
         let put_late = match dialect {
             Dialect::Mysql => format!("{PUT_STEP} ON DUPLICATE KEY UPDATE flow_id = flow_id"),
@@ -252,7 +276,10 @@ impl Statements {
             hold_and_put_two: of(HOLD_AND_PUT_TWO),
             put_late: of(&put_late),
             finish: of(&finish),
-            finish_and_put: of(&FINISH_AND_PUT.replace("{finish}", &finish)),
+            finish_and_put: of(&with_finish(FINISH_AND_PUT)),
+            finish_and_stage: of(&with_finish(FINISH_AND_STAGE)),
+            finish_put_and_stage: of(&with_finish(FINISH_PUT_AND_STAGE)),
+            stage_plain: of(&stage_plain),
             // The flow's row is locked while the intent is written: a takeover comes before or after.
             intend: of(&format!("{INTEND}{hold}")),
             intend_again: of("UPDATE {effects} SET state = 1, calls = calls + 1, last_at = {now} \

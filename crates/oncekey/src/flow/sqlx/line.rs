@@ -90,10 +90,7 @@ impl<DB: Database> Lines<DB> {
 
     /// Has `open` begin a transaction. What waited may have died meanwhile, which the pool would have found
     /// out: nothing was said on it, so another one does as well.
-    pub(super) async fn begin<F>(
-        &self,
-        open: impl Fn(Line<DB>) -> F,
-    ) -> Result<Tx<DB>, sqlx::Error>
+    pub(super) async fn begin<F>(&self, open: impl Fn(Line<DB>) -> F) -> Result<Tx<DB>, sqlx::Error>
     where
         F: Future<Output = Result<Tx<DB>, sqlx::Error>>,
     {

@@ -10,7 +10,12 @@
 
 use std::future::Future;
 
-#[cfg(any(feature = "flow-mysql", feature = "mysql", feature = "flow-postgres", feature = "postgres"))]
+#[cfg(any(
+    feature = "flow-mysql",
+    feature = "mysql",
+    feature = "flow-postgres",
+    feature = "postgres"
+))]
 mod line;
 #[cfg(any(feature = "flow-mysql", feature = "mysql"))]
 mod mysql;
