@@ -244,7 +244,7 @@ async fn a_finished_flow_answers_and_never_runs_again<S: TxStore>(store: S) {
     headers.push(b"content-type", b"application/json").unwrap();
     let reply = Saved { status: 402, headers, body: "{}".into() };
     let mut tx = store.begin().await.unwrap();
-    assert_eq!(finish(&store, &mut tx, &held, &reply, &[]).await.unwrap(), Advanced::Yes);
+    assert_eq!(finish(&store, &mut tx, &held, (&reply, &[]), &[]).await.unwrap(), Advanced::Yes);
     S::commit(tx).await.unwrap();
     match ask(&store, &start(1, 2, LONG)).await.unwrap() {
         Claimed::Replay(saved) => assert_eq!(saved, reply),
@@ -254,14 +254,17 @@ async fn a_finished_flow_answers_and_never_runs_again<S: TxStore>(store: S) {
     let (mut tx, step) = (store.begin().await.unwrap(), Step::from("late"));
     assert_eq!(advance(&store, &mut tx, &held, point(&step), &[]).await.unwrap(), Advanced::Fenced);
     let other = Saved { status: 200, ..reply };
-    assert_eq!(finish(&store, &mut tx, &held, &other, &[]).await.unwrap_or(Advanced::Smuggled), {
-        // The savepoint that tells a smuggled end is used up by the first question.
-        if store.layout().dialect() == crate::flow::Dialect::Postgres {
-            Advanced::Fenced
-        } else {
-            Advanced::Smuggled
+    assert_eq!(
+        finish(&store, &mut tx, &held, (&other, &[]), &[]).await.unwrap_or(Advanced::Smuggled),
+        {
+            // The savepoint that tells a smuggled end is used up by the first question.
+            if store.layout().dialect() == crate::flow::Dialect::Postgres {
+                Advanced::Fenced
+            } else {
+                Advanced::Smuggled
+            }
         }
-    });
+    );
 }
 
 async fn the_same_id_with_another_input_is_refused<S: TxStore>(store: S) {
