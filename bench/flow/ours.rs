@@ -15,7 +15,11 @@ use sqlx::postgres::PgPool;
 
 use crate::stub::Stub;
 
-/// Insert, keyed call, receipt staged, reply.
+/// The other side knows a key again for a day.
+const KEYED: Safety = Safety::Keyed { window: Duration::from_secs(86_400) };
+
+/// Insert, keyed call, receipt staged, reply. The call is announced by the insert, and the receipt is staged
+/// with the reply.
 pub(crate) async fn flows(pool: &PgPool, stub: &Stub) -> Result<Flows<SqlxPostgres>> {
     let store = SqlxPostgres::new(pool.clone()).keep_connections();
     migrate(&store).await?;
@@ -27,12 +31,13 @@ pub(crate) async fn flows(pool: &PgPool, stub: &Stub) -> Result<Flows<SqlxPostgr
                 .phase("ride_created", async |tx| {
                     let row =
                         sqlx::query("INSERT INTO bench.rides (cents) VALUES ($1) RETURNING id");
-                    Ok(row.bind(cents).fetch_one(&mut **tx).await?.get(0))
+                    let ride = row.bind(cents).fetch_one(&mut **tx).await?.get(0);
+                    tx.intend("charge_created", KEYED, &(ride, cents))?;
+                    Ok(ride)
                 })
                 .await?;
-            let window = Duration::from_secs(86_400);
             let charge: String = flow
-                .effect("charge_created", Safety::Keyed { window })
+                .effect("charge_created", KEYED)
                 .bind(&(ride, cents))
                 .call(async |key| {
                     stub.charge(key).await.map_err(|error| Failed::Unknown(error.to_string()))

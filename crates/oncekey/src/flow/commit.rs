@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::announce::{Call, Planned};
 use super::at_end::AtEnd;
 use super::checkpoint::{Checkpoint, encode, shape};
 use super::claim::look;
@@ -57,9 +58,20 @@ impl<S: TxStore> Run<S> {
     /// Writes a recovery point and what is late into this transaction and commits it, or takes it back if
     /// the flow is somebody else's.
     pub(crate) async fn close(&self, tx: S::Tx, point: Point<'_>) -> Result<(), Halt> {
-        let late = self.late.all();
-        self.close_with(tx, point, &late).await?;
+        self.close_announcing(tx, point, Vec::new()).await
+    }
+
+    /// The same with the intents of these calls.
+    pub(crate) async fn close_announcing(
+        &self,
+        tx: S::Tx,
+        point: Point<'_>,
+        calls: Vec<Call>,
+    ) -> Result<(), Halt> {
+        let (late, calls) = (self.late.all(), self.plan(calls)?);
+        self.close_with(tx, point, (&late, &calls)).await?;
         self.late.written(&late);
+        self.are_announced(calls);
         Ok(())
     }
 
@@ -68,9 +80,9 @@ impl<S: TxStore> Run<S> {
         &self,
         mut tx: S::Tx,
         point: Point<'_>,
-        late: &[Arc<Late>],
+        with: (&[Arc<Late>], &[Planned]),
     ) -> Result<(), Halt> {
-        match advance(&self.store, &mut tx, &self.held, point, late).await? {
+        match advance(&self.store, &mut tx, &self.held, point, with).await? {
             Advanced::Yes => self.commit(tx, point).await,
             other @ (Advanced::Fenced | Advanced::Smuggled) => {
                 self.give_up(tx, other, &point.step.name).await

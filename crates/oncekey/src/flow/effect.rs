@@ -228,6 +228,10 @@ impl<S: TxStore, T: Checkpoint, P: Ask<T>> Effect<'_, S, T, P> {
         };
         match again {
             true => run.intend_again(&step).await?,
+            // What is called next may rest on it.
+            false if run.is_announced(&step, self.safety, &self.bound, &self.undo)? => {
+                run.catch_up().await?;
+            }
             false => run.intend(&step, self.safety, &self.bound, &key, &self.undo).await?,
         }
         // The intent may have taken its time.

@@ -206,7 +206,7 @@ impl<S: TxStore> Run<S> {
             return self.outcome_at_once(point).await;
         }
         let tx = self.store.begin().await?;
-        self.close_with(tx, point, &[]).await
+        self.close_with(tx, point, (&[], &[])).await
     }
 
     /// The same in one statement. If its answer is lost, whoever tries again looks first.

@@ -28,6 +28,7 @@
 //! async fn charge(flow: Flow<DynamoStore>) {}
 //! ```
 
+mod announce;
 mod at_end;
 mod checkpoint;
 mod claim;

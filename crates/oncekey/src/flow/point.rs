@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use oncekey_core::{KeyId, Saved};
 
+use super::announce::{Calls, Planned};
 use super::at_end::{AtEnd, stage_plain};
 use super::claim::Held;
 use super::late::Late;
@@ -26,6 +27,8 @@ pub struct PhaseTx<S: TxStore> {
     pub(crate) wake: Option<WakeAtEnd>,
     /// What is staged when the body has returned.
     pub(crate) at_end: Vec<AtEnd>,
+    /// Calls that follow.
+    pub(crate) calls: Calls,
 }
 
 /// Wakes the relay when it is dropped, which is when the transaction has ended, one way or another.
@@ -54,7 +57,12 @@ impl<S: TxStore> DerefMut for PhaseTx<S> {
 
 impl<S: TxStore> PhaseTx<S> {
     pub(super) const fn new(store: S, tx: S::Tx, flow: Option<KeyId>) -> Self {
-        Self { store, tx, flow, wake: None, at_end: Vec::new() }
+        Self { store, tx, flow, wake: None, at_end: Vec::new(), calls: Calls::None }
+    }
+
+    /// For a phase, which calls may follow.
+    pub(super) fn of_phase(store: S, tx: S::Tx, flow: KeyId) -> Self {
+        Self { calls: Calls::Of(Vec::new()), ..Self::new(store, tx, Some(flow)) }
     }
 
     /// The flow that the transaction belongs to, if it belongs to one.
@@ -203,13 +211,14 @@ pub(crate) enum Advanced {
     Smuggled,
 }
 
-/// Writes a recovery point and what is late under the fence, as the last thing in a transaction.
+/// Writes a recovery point, what is late and what is announced under the fence, as the last thing in a
+/// transaction.
 pub(crate) async fn advance<S: TxStore>(
     store: &S,
     tx: &mut S::Tx,
     held: &Held,
     point: Point<'_>,
-    late: &[Arc<Late>],
+    (late, calls): (&[Arc<Late>], &[Planned]),
 ) -> Result<Advanced, TxError> {
     let sql = store.layout().sql();
     let conn = S::conn(tx);
@@ -218,15 +227,23 @@ pub(crate) async fn advance<S: TxStore>(
     }
     let [id, fence, owner] = held.proof();
     if store.layout().dialect() == Dialect::Postgres {
-        let met = match late {
-            [] => S::execute(conn, &sql.hold_and_put, &point.held_row(held)).await?,
-            [others @ .., last] => {
+        let (met, calls) = match (late, calls) {
+            ([], []) => (S::execute(conn, &sql.hold_and_put, &point.held_row(held)).await?, calls),
+            ([others @ .., last], []) => {
                 put_late(store, conn, held, others).await?;
                 let values = [&held.proof()[..], &last.point().row(), &point.row()].concat();
-                S::execute(conn, &sql.hold_and_put_two, &values).await?
+                (S::execute(conn, &sql.hold_and_put_two, &values).await?, calls)
+            }
+            (late, [first, others @ ..]) => {
+                put_late(store, conn, held, late).await?;
+                let values = [&held.proof()[..], &first.row(), &point.row()].concat();
+                (S::execute(conn, &sql.hold_put_and_intend, &values).await?, others)
             }
         };
-        return if met == 1 { Ok(Advanced::Yes) } else { why(store, conn, held).await };
+        if met == 0 {
+            return why(store, conn, held).await;
+        }
+        return announce(store, conn, held, calls).await;
     }
     let proof = [Value::Text(&point.step.name), id, fence, owner];
     if S::execute(conn, &sql.advance, &proof).await? == 0 {
@@ -234,6 +251,21 @@ pub(crate) async fn advance<S: TxStore>(
     }
     put_late(store, conn, held, late).await?;
     S::execute(conn, &sql.put_step, &point.whole_row(held)).await?;
+    announce(store, conn, held, calls).await
+}
+
+/// Writes intents into a transaction that is surely the one that was begun.
+async fn announce<S: TxStore>(
+    store: &S,
+    conn: &mut S::Conn,
+    held: &Held,
+    calls: &[Planned],
+) -> Result<Advanced, TxError> {
+    for call in calls {
+        if S::execute(conn, &store.layout().sql().intend, &call.whole_row(held)).await? == 0 {
+            return Ok(Advanced::Fenced);
+        }
+    }
     Ok(Advanced::Yes)
 }
 

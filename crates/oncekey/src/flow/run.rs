@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use oncekey_core::{KeyId, derived_key};
 
+use super::announce::Announced;
 use super::checkpoint::{Checkpoint, decode, digest, encode, shape};
 use super::claim::{Before, Held, Way, micros};
 use super::effect::{Effect, Safety};
@@ -46,6 +47,8 @@ pub(crate) struct Run<S: TxStore> {
     pub(crate) until_the_next: Duration,
     /// Outcomes that the next commit carries.
     pub(crate) late: Waiting,
+    /// Calls whose intents are there already.
+    pub(crate) announced: Announced,
     pub(crate) grip: Arc<Grip>,
     pub(crate) mode: Mode,
     /// When what earlier attempts left was read.
@@ -105,6 +108,7 @@ impl<S: TxStore> Run<S> {
             longest_call,
             until_the_next,
             late: Waiting::default(),
+            announced: Announced::default(),
             grip,
             mode,
             loaded,
@@ -134,6 +138,7 @@ impl<S: TxStore> Run<S> {
             longest_call: Duration::ZERO,
             until_the_next: Duration::ZERO,
             late: Waiting::default(),
+            announced: Announced::default(),
             loaded: grip.now(),
             grip,
             mode: Mode::Rehearsal,
@@ -215,7 +220,8 @@ impl<S: TxStore> Run<S> {
     fn left_out(&self) -> Vec<String> {
         let visited = self.visited.lock().unwrap_or_else(PoisonError::into_inner);
         let open = self.intents.iter().filter(|(_, found)| found.state == state::INTENDED);
-        let known = self.taken.keys().chain(open.map(|(step, _)| step));
+        let announced = self.announced_steps();
+        let known = self.taken.keys().chain(open.map(|(step, _)| step)).chain(&announced);
         let mut steps: Vec<_> =
             known.filter(|step| !visited.contains(step)).map(Step::label).collect();
         steps.sort();
@@ -266,9 +272,9 @@ impl<S: TxStore> Flow<S> {
             return Ok(value);
         }
         run.may_act()?;
-        let (store, flow) = (run.store.clone(), Some(run.held.id));
+        let store = run.store.clone();
         let tx = store.begin().await?;
-        let mut phase = PhaseTx::new(store, tx, flow);
+        let mut phase = PhaseTx::of_phase(store, tx, run.held.id);
         let value = match phase.run(body).await {
             Ok(value) => value,
             Err(halt) => {
@@ -281,7 +287,8 @@ impl<S: TxStore> Flow<S> {
         let shape = shape::<T>();
         let point =
             Point { step: &step, kind: Kind::Phase, shape: &shape, bound: &[], output: &output };
-        run.close(phase.tx, point).await?;
+        let calls = phase.calls();
+        run.close_announcing(phase.tx, point, calls).await?;
         Ok(value)
     }
 

@@ -69,9 +69,9 @@ impl<S: TxStore> Flow<S> {
     {
         let run = &self.run;
         run.may_act()?;
-        let (store, flow) = (run.store.clone(), Some(run.held.id));
+        let store = run.store.clone();
         let tx = store.begin_serializable().await?;
-        let mut phase = PhaseTx::new(store, tx, flow);
+        let mut phase = PhaseTx::of_phase(store, tx, run.held.id);
         let value = match phase.run(body).await {
             Ok(value) => value,
             Err(halt) => {
@@ -83,7 +83,8 @@ impl<S: TxStore> Flow<S> {
         let output = encode(&step.name, &value)?;
         let shape = shape::<T>();
         let point = Point { step, kind: Kind::Phase, shape: &shape, bound: &[], output: &output };
-        run.close(phase.tx, point).await?;
+        let calls = phase.calls();
+        run.close_announcing(phase.tx, point, calls).await?;
         Ok(value)
     }
 }

@@ -24,6 +24,7 @@ pub(crate) struct Statements {
     pub(crate) hold: Arc<str>,
     pub(crate) hold_and_put: Arc<str>,
     pub(crate) hold_and_put_two: Arc<str>,
+    pub(crate) hold_put_and_intend: Arc<str>,
     pub(crate) put_late: Arc<str>,
     pub(crate) finish: Arc<str>,
     pub(crate) finish_and_put: Arc<str>,
@@ -113,6 +114,18 @@ const HOLD_AND_PUT_TWO: &str = "WITH held AS (SELECT f.flow_id, f.fence FROM {fl
      AND current_setting('oncekey.phase', true) = 'on' FOR NO KEY UPDATE), \
      late AS (INSERT INTO {steps} (flow_id, name, item, kind, shape, bound, output, fence, at) \
      SELECT flow_id, ?, ?, ?, ?, ?, ?, fence, {now} - 1 FROM held ON CONFLICT DO NOTHING) \
+     INSERT INTO {steps} (flow_id, name, item, kind, shape, bound, output, fence, at) \
+     SELECT flow_id, ?, ?, ?, ?, ?, ?, fence, {now} FROM held";
+
+/// A step that announces a call: its intent is written in the same statement.
+const HOLD_PUT_AND_INTEND: &str = "WITH held AS (SELECT f.flow_id, f.fence FROM {flows} AS f \
+     WHERE f.flow_id = ? AND f.fence = ? AND f.owner = ? AND f.state + 0 = 1 \
+     AND current_setting('oncekey.phase', true) = 'on' FOR NO KEY UPDATE), \
+     intent AS (INSERT INTO {effects} (flow_id, name, item, safety, span, bound, foreign_key, seq, state, \
+     calls, first_at, last_at, undo_name, undo_data, undo_calls, undo_first_at, reason) \
+     SELECT h.flow_id, ?, ?, ?, ?, ?, ?, \
+     (SELECT coalesce(max(e.seq), 0) + 1 FROM {effects} AS e WHERE e.flow_id = h.flow_id), \
+     1, 1, {now}, {now}, '', '', 0, 0, '' FROM held AS h) \
      INSERT INTO {steps} (flow_id, name, item, kind, shape, bound, output, fence, at) \
      SELECT flow_id, ?, ?, ?, ?, ?, ?, fence, {now} FROM held";
 
@@ -274,6 +287,7 @@ impl Statements {
             hold: of("UPDATE {flows} SET point = point WHERE {held}"),
             hold_and_put: of(HOLD_AND_PUT),
             hold_and_put_two: of(HOLD_AND_PUT_TWO),
+            hold_put_and_intend: of(HOLD_PUT_AND_INTEND),
             put_late: of(&put_late),
             finish: of(&finish),
             finish_and_put: of(&with_finish(FINISH_AND_PUT)),

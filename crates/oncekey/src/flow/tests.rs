@@ -220,7 +220,7 @@ async fn a_stale_owner_takes_its_rows_back_with_it<S: TxStore>(store: S) {
     let mut tx = store.begin().await.unwrap();
     write_row(&store, S::conn(&mut tx), "stale").await;
     assert_eq!(
-        advance(&store, &mut tx, &stale, point(&step), &[]).await.unwrap(),
+        advance(&store, &mut tx, &stale, point(&step), (&[], &[])).await.unwrap(),
         Advanced::Fenced
     );
     S::rollback(tx).await.unwrap();
@@ -229,7 +229,10 @@ async fn a_stale_owner_takes_its_rows_back_with_it<S: TxStore>(store: S) {
 
     let mut tx = store.begin().await.unwrap();
     write_row(&store, S::conn(&mut tx), "fresh").await;
-    assert_eq!(advance(&store, &mut tx, &fresh, point(&step), &[]).await.unwrap(), Advanced::Yes);
+    assert_eq!(
+        advance(&store, &mut tx, &fresh, point(&step), (&[], &[])).await.unwrap(),
+        Advanced::Yes
+    );
     S::commit(tx).await.unwrap();
     assert_eq!(rows(&store).await, 1);
     assert_eq!(renew(&store, &fresh).await.unwrap(), Kept::Yes);
@@ -252,7 +255,10 @@ async fn a_finished_flow_answers_and_never_runs_again<S: TxStore>(store: S) {
     }
     // Nor does its owner write anything more.
     let (mut tx, step) = (store.begin().await.unwrap(), Step::from("late"));
-    assert_eq!(advance(&store, &mut tx, &held, point(&step), &[]).await.unwrap(), Advanced::Fenced);
+    assert_eq!(
+        advance(&store, &mut tx, &held, point(&step), (&[], &[])).await.unwrap(),
+        Advanced::Fenced
+    );
     let other = Saved { status: 200, ..reply };
     assert_eq!(
         finish(&store, &mut tx, &held, (&other, &[]), &[]).await.unwrap_or(Advanced::Smuggled),
@@ -288,7 +294,7 @@ async fn a_smuggled_commit_is_noticed<S: TxStore>(store: S) {
     for smuggled in ["COMMIT", "ROLLBACK"].repeat(4) {
         let mut tx = store.begin().await.unwrap();
         S::execute(S::conn(&mut tx), &smuggled.into(), &[]).await.unwrap();
-        let advanced = advance(&store, &mut tx, &held, point(&step), &[]).await.unwrap();
+        let advanced = advance(&store, &mut tx, &held, point(&step), (&[], &[])).await.unwrap();
         assert_eq!(advanced, Advanced::Smuggled, "{smuggled}");
         drop(tx);
         // A body that fails after it has done so is not asked any more.
