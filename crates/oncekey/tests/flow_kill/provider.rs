@@ -42,7 +42,7 @@ impl Provider {
             ledger.values().filter_map(|what| what.strip_suffix(&suffix)).collect();
         done.sort_unstable();
         let expected: &[&str] = match flow {
-            "rides" => &["charge"],
+            "rides" | "swift" => &["charge"],
             _ => &["charge", "refund", "release", "reserve"],
         };
         assert_eq!(done, expected, "{name}");
