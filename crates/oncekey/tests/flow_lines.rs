@@ -148,7 +148,7 @@ async fn the_last_connection_of_a_pool_is_not_kept() {
     assert!(counted.given.load(Ordering::SeqCst) >= 40, "each step took it from the pool");
 }
 
-/// F: what waits may die. Nothing was said on it, so nobody hears of it.
+/// What waits may die. Nothing was said on it, so nobody hears of it.
 #[tokio::test]
 #[ignore = "needs PostgreSQL: run cargo xtask test"]
 async fn a_kept_connection_that_died_is_replaced() {
