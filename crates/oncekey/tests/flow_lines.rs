@@ -20,7 +20,7 @@ use oncekey::flow::{
 };
 use sqlx::postgres::{PgPool, PgPoolOptions};
 
-/// A pool that counts how often it gives a connection away that it had already.
+/// A pool that counts how often it gives a connection away, an old one or a new one.
 struct Counted {
     pool: PgPool,
     given: Arc<AtomicUsize>,
@@ -30,12 +30,16 @@ impl Counted {
     async fn new(most: u32, lifetime: Duration) -> Self {
         let url = std::env::var("ONCEKEY_TEST_POSTGRES").unwrap();
         let given = Arc::new(AtomicUsize::new(0));
-        let count = Arc::clone(&given);
+        let (old, new) = (Arc::clone(&given), Arc::clone(&given));
         let pool = PgPoolOptions::new()
             .max_connections(most)
             .max_lifetime(lifetime)
+            .after_connect(move |_, _| {
+                new.fetch_add(1, Ordering::SeqCst);
+                Box::pin(async { Ok(()) })
+            })
             .before_acquire(move |_, _| {
-                count.fetch_add(1, Ordering::SeqCst);
+                old.fetch_add(1, Ordering::SeqCst);
                 Box::pin(async { Ok(true) })
             })
             .connect(&url)

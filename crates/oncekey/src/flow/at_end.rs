@@ -41,15 +41,10 @@ impl<S: TxStore> PhaseTx<S> {
         body: impl AsyncFnOnce(&mut Self) -> Result<T, Halt>,
     ) -> Result<T, Halt> {
         let value = body(self).await?;
-        self.write_out().await?;
-        Ok(value)
-    }
-
-    /// Writes what was left for the end.
-    pub(super) async fn write_out(&mut self) -> Result<(), Halt> {
         let flow = self.flow.as_ref().map(|id| id.as_bytes().as_slice());
         let messages = std::mem::take(&mut self.at_end);
-        Ok(stage_plain(&self.store, S::conn(&mut self.tx), flow, &messages).await?)
+        stage_plain(&self.store, S::conn(&mut self.tx), flow, &messages).await?;
+        Ok(value)
     }
 }
 

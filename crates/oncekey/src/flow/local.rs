@@ -250,11 +250,8 @@ impl<S: TxStore> Local<S> {
         F: AsyncFnOnce(&mut PhaseTx<S>) -> Result<Reply, Halt>,
     {
         let mut tx = self.begun().await?;
-        let reply = match body(&mut tx).await {
-            Ok(reply) => {
-                tx.write_out().await?;
-                reply
-            }
+        let reply = match tx.run(body).await {
+            Ok(reply) => reply,
             Err(Halt::Stop(reply)) => {
                 S::rollback(tx.tx).await?;
                 tx = self.begun().await?;

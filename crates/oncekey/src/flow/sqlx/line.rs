@@ -1,7 +1,7 @@
 //! Connections of the application's pool, and how they go from one step to the next.
 //!
 //! A pool asks the server whether a connection is alive before it gives it away, and again when it gets it
-//! back: two round trips around every step, as many as a short transaction needs for itself. A store that
+//! back: two round trips around every step, beside the three or four of a short transaction. A store that
 //! [keeps connections](super::SqlxPostgres::keep_connections) hands one that has just ended well to the next
 //! step, of whichever flow, and gives it back to the pool when nobody came for it.
 
@@ -45,8 +45,16 @@ struct Kept<DB: Database> {
 }
 
 struct Waiting<DB: Database> {
-    connections: Vec<(PoolConnection<DB>, Stopwatch, Stopwatch)>,
+    connections: Vec<Resting<DB>>,
     watched: Watched,
+}
+
+struct Resting<DB: Database> {
+    connection: PoolConnection<DB>,
+    /// Since when the pool has not seen it.
+    away: Stopwatch,
+    /// Since when nobody has needed it.
+    since: Stopwatch,
 }
 
 /// Whether a task gives back what waits too long.
@@ -104,7 +112,7 @@ impl<DB: Database> Lines<DB> {
 
     fn take_kept(&self) -> Option<Line<DB>> {
         let kept = self.kept.as_ref()?;
-        let (connection, away, _) = kept.waiting().connections.pop()?;
+        let Resting { connection, away, .. } = kept.waiting().connections.pop()?;
         Some(Line { connection, away, kept: Some(Arc::clone(kept)) })
     }
 
@@ -180,7 +188,7 @@ impl<DB: Database> Kept<DB> {
             return;
         }
         let mut waiting = self.waiting();
-        waiting.connections.push((connection, away, Stopwatch::start()));
+        waiting.connections.push(Resting { connection, away, since: Stopwatch::start() });
         let watched = mem::replace(&mut waiting.watched, Watched::Yes);
         drop(waiting);
         if watched == Watched::No {
@@ -196,7 +204,7 @@ impl<DB: Database> Kept<DB> {
             let wanted = self.is_wanted();
             let old = waiting
                 .connections
-                .partition_point(|(_, _, since)| wanted || since.elapsed() >= REST);
+                .partition_point(|resting| wanted || resting.since.elapsed() >= REST);
             let old: Vec<_> = waiting.connections.drain(..old).collect();
             let empty = waiting.connections.is_empty();
             if empty {
