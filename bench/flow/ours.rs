@@ -18,8 +18,8 @@ use crate::stub::Stub;
 /// The other side knows a key again for a day.
 const KEYED: Safety = Safety::Keyed { window: Duration::from_secs(86_400) };
 
-/// Insert, keyed call, receipt staged, reply. The call is announced by the insert, and the receipt is staged
-/// with the reply.
+/// Insert, keyed call, receipt staged, reply. The flow is written with the insert, which announces the call,
+/// and the receipt is staged with the reply.
 pub(crate) async fn flows(pool: &PgPool, stub: &Stub) -> Result<Flows<SqlxPostgres>> {
     let store = SqlxPostgres::new(pool.clone()).keep_connections();
     migrate(&store).await?;
@@ -52,7 +52,8 @@ pub(crate) async fn flows(pool: &PgPool, stub: &Stub) -> Result<Flows<SqlxPostgr
             .await
         }
     };
-    Ok(Flows::builder(store, "bench").flow(Definition::new("rides", body)).build()?)
+    let rides = Definition::new("rides", body).start_with_first_step();
+    Ok(Flows::builder(store, "bench").flow(rides).build()?)
 }
 
 /// One request.

@@ -25,6 +25,16 @@ pub(crate) struct Start {
     pub(crate) input: Vec<u8>,
     pub(crate) key: Vec<u8>,
     pub(crate) scope: Vec<u8>,
+    pub(crate) begin: Begin,
+}
+
+/// When a flow that is not there yet is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Begin {
+    /// Before anything else.
+    AtOnce,
+    /// With its first step, if that comes within this time.
+    WithFirstStep(Duration),
 }
 
 /// The right to drive a flow, and the proof that every later write carries.
@@ -57,6 +67,8 @@ impl Held {
 /// Whether an earlier attempt may have left something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Before {
+    /// Not even the flow's own row: it is written with the first step.
+    NoRow,
     Nothing,
     Something,
 }
@@ -203,7 +215,11 @@ pub(crate) async fn claim<S: TxStore>(
     start: &Start,
     patience: Patience,
 ) -> Result<Claimed, TxError> {
-    if let Some(held) = begin_anew(gather, start).await? {
+    let begun = match start.begin {
+        Begin::AtOnce => begin_anew(gather, start).await?,
+        Begin::WithFirstStep(_) => look_for_room(gather, start).await?,
+    };
+    if let Some(held) = begun {
         return Ok(Claimed::Won(Box::new(held)));
     }
     let store = gather.store();
@@ -292,18 +308,32 @@ async fn begin_anew<S: TxStore>(
             stored.fence
         }
     };
-    Ok(Some(Held {
+    Ok(Some(new_held(start, fence, Before::Nothing)))
+}
+
+/// The right to begin a flow that nobody has begun: its first step finds out whether it still is so.
+async fn look_for_room<S: TxStore>(
+    gather: &Gather<S>,
+    start: &Start,
+) -> Result<Option<Held>, TxError> {
+    let id = Value::Bytes(start.id.as_bytes());
+    let now = gather.say(What::Look, start.id, &[id]).await?;
+    Ok(now.map(|now| new_held(start, now, Before::NoRow)))
+}
+
+fn new_held(start: &Start, fence: i64, before: Before) -> Held {
+    Held {
         id: start.id,
         fence,
         owner: start.owner,
         attempts: 1,
         lease: start.lease,
         grace: start.grace,
-        before: Before::Nothing,
+        before,
         way: Way::Forward,
         data: None,
         point: "started".to_owned(),
-    }))
+    }
 }
 
 fn held_of(start: &Start, stored: Stored, before: Before) -> Held {

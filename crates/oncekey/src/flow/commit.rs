@@ -82,7 +82,9 @@ impl<S: TxStore> Run<S> {
         point: Point<'_>,
         with: (&[Arc<Late>], &[Planned]),
     ) -> Result<(), Halt> {
-        match advance(&self.store, &mut tx, &self.held, point, with).await? {
+        let start = self.unwritten.start();
+        let (store, held) = (&self.store, &self.held);
+        match advance(store, &mut tx, held, point, start.as_deref(), with).await? {
             Advanced::Yes => self.commit(tx, point).await,
             other @ (Advanced::Fenced | Advanced::Smuggled) => {
                 self.give_up(tx, other, &point.step.name).await
@@ -107,7 +109,12 @@ impl<S: TxStore> Run<S> {
     /// Commits a transaction whose last statement wrote a recovery point, and finds out what became of
     /// it if the answer is lost: a failed COMMIT is unknown, not failed.
     async fn commit(&self, tx: S::Tx, point: Point<'_>) -> Result<(), Halt> {
-        let Err(error) = S::commit(tx).await else { return Ok(()) };
+        let Err(error) = S::commit(tx).await else {
+            self.unwritten.is_written();
+            return Ok(());
+        };
+        // Written again, a start waits for the commit that may still be going on, as a lock does.
+        self.be_written().await?;
         let stands = match self.quiet().await {
             Ok(()) => self.stands(point).await,
             Err(error) => Err(error),

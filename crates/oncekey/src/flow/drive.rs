@@ -7,15 +7,16 @@ use oncekey_core::{KeyId, Owner};
 use serde::Serialize;
 use sha2::{Digest, Sha256};
 
-use super::claim::{Claimed, Held, Kept, Patience, Start, Way, claim, micros, renew};
+use super::claim::{Begin, Claimed, Held, Kept, Patience, Start, Way, claim, micros, renew};
 use super::grip::Grip;
 use super::halt::Halt;
 use super::outcome::{FlowError, FlowKey, Outcome, Source, outcome_of};
-use super::registry::{Definition, Flows};
+use super::registry::{Definition, Flows, Starts};
 use super::reply::Reply;
 use super::run::{Flow, Run};
 use super::saga::Stopped;
 use super::store::{TxError, TxStore, Value};
+use super::unwritten::{self, Unwritten, Whose};
 
 /// A failed attempt is tried again at once so often, if what was in the way is gone soon: a deadlock
 /// needs one more try, rarely two.
@@ -68,7 +69,10 @@ impl<S: TxStore> Flows<S> {
     ) -> Result<Outcome, FlowError> {
         let definition = self.definition(name)?;
         let input = serde_json::to_vec(input).map_err(|_| FlowError::Input)?;
-        let start = self.start_of(&definition, id, input, (key, scope));
+        let mut start = self.start_of(&definition, id, input, (key, scope));
+        if definition.rules.starts == Starts::WithFirstStep {
+            start.begin = Begin::WithFirstStep(self.0.options.longest_attempt);
+        }
         let flows = self.clone();
         let driven =
             tokio::spawn(async move { flows.drive(&definition, start, Patience::None).await });
@@ -102,6 +106,7 @@ impl<S: TxStore> Flows<S> {
             input,
             key,
             scope,
+            begin: Begin::AtOnce,
         }
     }
 
@@ -136,10 +141,23 @@ impl<S: TxStore> Flows<S> {
                 let why = format!("it was begun {} times and never ended", held.attempts - 1);
                 return self.park(&held, &why).await;
             }
-            let halt = match self.attempt(definition, &start, &held, &grip).await {
+            let unwritten = Arc::new(Unwritten::of(&start, &held));
+            let attempt = self.attempt(definition, &start, &held, (&grip, &unwritten)).await;
+            let halt = match attempt {
                 Ok(reply) => return Ok(Outcome::Replied { reply, source: Source::Fresh }),
                 Err(halt) => halt,
             };
+            if unwritten.start().is_some() {
+                // How an attempt failed is written to the flow's row. If that is somebody else's, or was
+                // about to be, what became of it is the answer.
+                let is_lost = matches!(halt, Halt::Fenced);
+                if is_lost
+                    || unwritten::write(&self.0.store, &start, &held).await? == Whose::Another
+                {
+                    start = Start { owner: self.owner(), begin: Begin::AtOnce, ..start };
+                    continue;
+                }
+            }
             match halt {
                 Halt::Fenced => {
                     return Ok(Outcome::InProgress { retry_after: self.0.options.lease });
@@ -186,13 +204,12 @@ impl<S: TxStore> Flows<S> {
         definition: &Arc<Definition<S>>,
         start: &Start,
         held: &Held,
-        grip: &Arc<Grip>,
+        (grip, unwritten): (&Arc<Grip>, &Arc<Unwritten>),
     ) -> Result<Reply, Halt> {
         let names = (Arc::from(definition.name.as_str()), Arc::clone(&self.0.namespace));
         let limits = (&definition.rules, &self.0.options);
-        let run =
-            Run::load(Arc::clone(&self.0.gather), held.clone(), names, limits, Arc::clone(grip))
-                .await?;
+        let known = (Arc::clone(grip), Arc::clone(unwritten));
+        let run = Run::load(Arc::clone(&self.0.gather), held.clone(), names, limits, known).await?;
         let run = Arc::new(run);
         let body = {
             let (flows, definition) = (self.clone(), Arc::clone(definition));
@@ -214,7 +231,7 @@ impl<S: TxStore> Flows<S> {
                 }
                 ended
             }
-            () = self.keep(held, grip) => {
+            () = self.keep(held, grip, unwritten) => {
                 task.abort();
                 Err(Halt::Fenced)
             }
@@ -242,6 +259,7 @@ impl<S: TxStore> Flows<S> {
                 Err(Halt::Stop(reply)) => reply,
                 Err(halt) => return Err(halt),
             };
+            run.be_written().await?;
             run.catch_up().await?;
             match run.stop(&reply).await? {
                 Stopped::Ended => return Ok(reply),
@@ -257,7 +275,7 @@ impl<S: TxStore> Flows<S> {
 
     /// Renews the lease until it is lost, or may be: whoever cannot renew stops at the local deadline,
     /// which is never later than the moment from which others may take the flow over.
-    async fn keep(&self, held: &Held, grip: &Grip) {
+    async fn keep(&self, held: &Held, grip: &Grip, unwritten: &Unwritten) {
         // A third: two renewals may fail before the lease lapses.
         let every = held.lease / 3;
         let mut next = grip.now() + every;
@@ -274,6 +292,11 @@ impl<S: TxStore> Flows<S> {
                 continue;
             }
             next = asked + every;
+            if unwritten.start().is_some() {
+                // Nobody can take over what is not there: the first step finds out who was quicker.
+                grip.renewed(asked);
+                continue;
+            }
             match tokio::time::timeout(left, renew(&self.0.store, held)).await {
                 Ok(Ok(Kept::Yes)) => grip.renewed(asked),
                 Ok(Ok(Kept::Fenced)) => {

@@ -203,6 +203,7 @@ impl<S: TxStore, T: Checkpoint, P: Ask<T>> Effect<'_, S, T, P> {
             return Err(Drift::Arguments { step: step.label() }.into());
         }
         run.may_act()?;
+        run.be_written().await?;
         let mut doubt = Doubt::of(intent);
         let again = match next(intent.map(|found| (found, run.age(found))), P::CAN) {
             Next::First => false,

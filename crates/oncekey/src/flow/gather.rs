@@ -44,6 +44,8 @@ pub(crate) enum What {
     Outcome,
     Intend,
     Start,
+    /// Whether a flow is there. What is met then is that it is not, and the time.
+    Look,
 }
 
 /// A value that waits for company.
@@ -107,6 +109,10 @@ async fn alone<S: TxStore>(store: &S, what: What, values: &[Value<'_>]) -> Met {
             let rows = store.query_once(&sql.start, values).await?;
             rows.first().map(|row| row.int(0)).transpose()
         }
+        What::Look => {
+            let rows = store.query_once(&sql.absent, values).await?;
+            rows.first().map(|row| row.int(0)).transpose()
+        }
         What::Intend => Ok(met(store.execute_once(&sql.intend, values).await?)),
         What::Outcome => Ok(met(store.execute_once(&sql.outcome, values).await?)),
     }
@@ -161,13 +167,14 @@ fn failure(error: TxError) -> Failure {
 impl Operation for Said {
     type Reply = Met;
 
-    const RANKS: usize = 3;
+    const RANKS: usize = 4;
 
     fn rank(&self) -> usize {
         match self.what {
             What::Outcome => 0,
             What::Intend => 1,
             What::Start => 2,
+            What::Look => 3,
         }
     }
 

@@ -141,6 +141,7 @@ impl<S: TxStore> Turn<S> {
     {
         let run = &self.run;
         run.may_act()?;
+        run.be_written().await?;
         run.catch_up().await?;
         let (store, flow) = (run.store.clone(), Some(run.held.id));
         let tx = store.begin().await?;

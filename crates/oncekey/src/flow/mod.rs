@@ -68,6 +68,7 @@ pub mod testing;
 mod tests;
 #[cfg(feature = "flow-tokio-postgres")]
 pub mod tokio_postgres;
+mod unwritten;
 
 #[cfg(feature = "outbox")]
 pub(crate) use self::at_end::AtEnd;

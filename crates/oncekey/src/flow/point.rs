@@ -8,10 +8,11 @@ use oncekey_core::{KeyId, Saved};
 
 use super::announce::{Calls, Planned};
 use super::at_end::{AtEnd, stage_plain};
-use super::claim::Held;
+use super::claim::{Held, Start};
 use super::late::Late;
 use super::store::{Open, TxError, TxStore, Value};
 use super::tables::Dialect;
+use super::unwritten::start_row;
 
 /// A transaction of a phase: the application's native connection, and what can be staged beside it.
 ///
@@ -212,12 +213,13 @@ pub(crate) enum Advanced {
 }
 
 /// Writes a recovery point, what is late and what is announced under the fence, as the last thing in a
-/// transaction.
+/// transaction. With it the flow itself, if it is not written yet: then nothing is late.
 pub(crate) async fn advance<S: TxStore>(
     store: &S,
     tx: &mut S::Tx,
     held: &Held,
     point: Point<'_>,
+    start: Option<&Start>,
     (late, calls): (&[Arc<Late>], &[Planned]),
 ) -> Result<Advanced, TxError> {
     let sql = store.layout().sql();
@@ -227,6 +229,11 @@ pub(crate) async fn advance<S: TxStore>(
     }
     let [id, fence, owner] = held.proof();
     if store.layout().dialect() == Dialect::Postgres {
+        if let Some(start) = start
+            && begin(store, conn, (start, held), point, calls).await? == Begun::Yes
+        {
+            return announce(store, conn, held, calls.get(1..).unwrap_or_default()).await;
+        }
         let (met, calls) = match (late, calls) {
             ([], []) => (S::execute(conn, &sql.hold_and_put, &point.held_row(held)).await?, calls),
             ([others @ .., last], []) => {
@@ -241,9 +248,12 @@ pub(crate) async fn advance<S: TxStore>(
             }
         };
         if met == 0 {
-            return why(store, conn, held).await;
+            return why(store, conn, held, start).await;
         }
         return announce(store, conn, held, calls).await;
+    }
+    if let Some(start) = start {
+        S::execute(conn, &sql.start_as, &start_row(start, held)).await?;
     }
     let proof = [Value::Text(&point.step.name), id, fence, owner];
     if S::execute(conn, &sql.advance, &proof).await? == 0 {
@@ -252,6 +262,35 @@ pub(crate) async fn advance<S: TxStore>(
     put_late(store, conn, held, late).await?;
     S::execute(conn, &sql.put_step, &point.whole_row(held)).await?;
     announce(store, conn, held, calls).await
+}
+
+/// Whether a flow was written with its first step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Begun {
+    Yes,
+    /// It is there already, somebody ended the transaction, or it is too late. If another step of the same
+    /// attempt has written it, this one goes on as any other.
+    No,
+}
+
+/// Writes a flow, its first step and the first call that it announces.
+async fn begin<S: TxStore>(
+    store: &S,
+    conn: &mut S::Conn,
+    (start, held): (&Start, &Held),
+    point: Point<'_>,
+    calls: &[Planned],
+) -> Result<Begun, TxError> {
+    let sql = store.layout().sql();
+    let row = start_row(start, held);
+    let met = match calls.first() {
+        None => S::execute(conn, &sql.start_and_put, &[&row[..], &point.row()].concat()).await?,
+        Some(first) => {
+            let values = [&row[..], &first.row(), &point.row()].concat();
+            S::execute(conn, &sql.start_put_and_intend, &values).await?
+        }
+    };
+    Ok(if met == 0 { Begun::No } else { Begun::Yes })
 }
 
 /// Writes intents into a transaction that is surely the one that was begun.
@@ -343,7 +382,7 @@ pub(crate) async fn finish<S: TxStore>(
         met
     };
     match met {
-        0 if is_postgres => why(store, conn, held).await,
+        0 if is_postgres => why(store, conn, held, None).await,
         0 => Ok(Advanced::Fenced),
         _ => Ok(Advanced::Yes),
     }
@@ -354,10 +393,21 @@ fn all_but_one<T>(all: &[T]) -> (&[T], Option<&T>) {
 }
 
 /// Why the fenced statement met no row: the fence, or a transaction that somebody ended.
-async fn why<S: TxStore>(store: &S, conn: &mut S::Conn, held: &Held) -> Result<Advanced, TxError> {
-    let rows = S::query(conn, &store.layout().sql().held, &held.proof()).await?;
-    let still = rows.first().map_or(Ok(0), |row| row.int(0))?;
-    Ok(if still == 0 { Advanced::Fenced } else { Advanced::Smuggled })
+async fn why<S: TxStore>(
+    store: &S,
+    conn: &mut S::Conn,
+    held: &Held,
+    start: Option<&Start>,
+) -> Result<Advanced, TxError> {
+    let sql = store.layout().sql();
+    let found = async |conn: &mut S::Conn, sql, values: &[Value<'_>]| {
+        let rows = S::query(conn, sql, values).await?;
+        Ok::<_, TxError>(rows.first().map_or(Ok(0), |row| row.int(0))? > 0)
+    };
+    let still_ours = found(conn, &sql.held, &held.proof()).await?;
+    // Of a flow that is not written there is no row to tell.
+    let smuggled = still_ours || (start.is_some() && !found(conn, &sql.is_open, &[]).await?);
+    Ok(if smuggled { Advanced::Smuggled } else { Advanced::Fenced })
 }
 
 /// The steps that a flow has taken.

@@ -98,6 +98,14 @@ pub(crate) struct Rules {
     pub(crate) aliases: Arc<[(String, String)]>,
     pub(crate) unvisited: Unvisited,
     pub(crate) largest_reply: usize,
+    pub(crate) starts: Starts,
+}
+
+/// When a flow that a client asks for is written down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Starts {
+    AtOnce,
+    WithFirstStep,
 }
 
 /// The largest reply, header lines included: as for answers of routes.
@@ -124,6 +132,7 @@ impl<S: TxStore> Definition<S> {
             aliases: Arc::new([]),
             unvisited: Unvisited::Park,
             largest_reply: LARGEST_REPLY,
+            starts: Starts::AtOnce,
         };
         Self { name: name.into(), version: 1, accepts: (1, 1), rules, body: Box::new(body) }
     }
@@ -157,6 +166,19 @@ impl<S: TxStore> Definition<S> {
     #[must_use]
     pub fn unvisited(mut self, unvisited: Unvisited) -> Self {
         self.rules.unvisited = unvisited;
+        self
+    }
+
+    /// Writes the flow down with its first step instead of before it: a commit less for a flow that begins
+    /// with a [`phase`](Flow::phase) or a [`pin`](Flow::pin). Before anything else it is written by itself.
+    ///
+    /// Until its first step has committed nothing has happened, and nobody knows of the flow: if the process
+    /// dies before that, the client asks again, and no completer does it in its place. Of two requests with
+    /// one key that come in the same moment both may begin the first step; one of them commits, the other
+    /// is rolled back and told what came of the first.
+    #[must_use]
+    pub fn start_with_first_step(mut self) -> Self {
+        self.rules.starts = Starts::WithFirstStep;
         self
     }
 

@@ -20,6 +20,7 @@ use super::point::{Kind, PhaseTx, Point, Step, Taken, steps};
 use super::registry::{Options, Rules};
 use super::reply::{Finished, Reply};
 use super::store::{TxError, TxStore};
+use super::unwritten::Unwritten;
 
 /// A flow that somebody drives: what its body takes its steps with.
 ///
@@ -50,6 +51,8 @@ pub(crate) struct Run<S: TxStore> {
     /// Calls whose intents are there already.
     pub(crate) announced: Announced,
     pub(crate) grip: Arc<Grip>,
+    /// The start, as long as it waits for the first step.
+    pub(crate) unwritten: Arc<Unwritten>,
     pub(crate) mode: Mode,
     /// When what earlier attempts left was read.
     loaded: Duration,
@@ -80,11 +83,11 @@ impl<S: TxStore> Run<S> {
         held: Held,
         (name, namespace): (Arc<str>, Arc<str>),
         (rules, options): (&Rules, &Options),
-        grip: Arc<Grip>,
+        (grip, unwritten): (Arc<Grip>, Arc<Unwritten>),
     ) -> Result<Self, TxError> {
         let (loaded, store) = (grip.now(), gather.store().clone());
         let (taken, intents) = match held.before {
-            Before::Nothing => (HashMap::new(), HashMap::new()),
+            Before::NoRow | Before::Nothing => (HashMap::new(), HashMap::new()),
             Before::Something => (steps(&store, &held.id).await?, intents(&store, &held.id).await?),
         };
         let (aliases, unvisited) = (Arc::clone(&rules.aliases), rules.unvisited);
@@ -110,6 +113,7 @@ impl<S: TxStore> Run<S> {
             late: Waiting::default(),
             announced: Announced::default(),
             grip,
+            unwritten,
             mode,
             loaded,
             visited,
@@ -141,6 +145,7 @@ impl<S: TxStore> Run<S> {
             announced: Announced::default(),
             loaded: grip.now(),
             grip,
+            unwritten: Arc::default(),
             mode: Mode::Rehearsal,
             visited: Mutex::default(),
         }
@@ -351,6 +356,7 @@ impl<S: TxStore> Flow<S> {
         if run.recorded::<()>(&step, Kind::Phase, &[])?.is_some() {
             return Ok(());
         }
+        run.be_written().await?;
         let mut tx = run.store.begin().await?;
         super::saga::mark_pivot(&run.store, &mut tx, &run.held, &step).await?;
         let shape = shape::<()>();
@@ -381,6 +387,7 @@ impl<S: TxStore> Flow<S> {
             return Err(Drift::Ends { step: "finish".to_owned() }.into());
         }
         run.may_act()?;
+        run.be_written().await?;
         let (store, flow) = (run.store.clone(), Some(run.held.id));
         let tx = store.begin().await?;
         let mut phase = PhaseTx::new(store, tx, flow);

@@ -13,6 +13,8 @@ use super::tables::{Dialect, render};
 #[derive(Debug)]
 pub(crate) struct Statements {
     pub(crate) start: Arc<str>,
+    pub(crate) start_as: Arc<str>,
+    pub(crate) absent: Arc<str>,
     pub(crate) look: Arc<str>,
     pub(crate) look_and_hold: Arc<str>,
     pub(crate) take_over: Arc<str>,
@@ -25,6 +27,8 @@ pub(crate) struct Statements {
     pub(crate) hold_and_put: Arc<str>,
     pub(crate) hold_and_put_two: Arc<str>,
     pub(crate) hold_put_and_intend: Arc<str>,
+    pub(crate) start_and_put: Arc<str>,
+    pub(crate) start_put_and_intend: Arc<str>,
     pub(crate) put_late: Arc<str>,
     pub(crate) finish: Arc<str>,
     pub(crate) finish_and_put: Arc<str>,
@@ -36,12 +40,14 @@ pub(crate) struct Statements {
     pub(crate) settle_effect: Arc<str>,
     pub(crate) outcome: Arc<str>,
     start_many: Arc<str>,
+    absent_many: Arc<str>,
     intend_many: Arc<str>,
     outcome_many: Arc<str>,
     pub(crate) wait: Arc<str>,
     pub(crate) park: Arc<str>,
     pub(crate) event: Arc<str>,
     pub(crate) held: Arc<str>,
+    pub(crate) is_open: Arc<str>,
     pub(crate) pivot: Arc<str>,
     pub(crate) turn_back: Arc<str>,
     pub(crate) undo_begins: Arc<str>,
@@ -86,6 +92,12 @@ const START: &str = "INSERT INTO {flows} (flow_id, name, version, state, fence, 
 const START_VALUES: &str =
     "?, ?, ?, 1, {now}, ?, {now} + ?, {now} + ?, 1, 'started', '', ?, ?, ?, ?, {now}, ''";
 
+/// The start of a flow that was seen not to be there, under the fence that it was given then, and until a
+/// time: whoever sleeps for longer looks again, because what was finished meanwhile may be gone by now.
+const START_AS_VALUES: &str =
+    "?, ?, ?, 1, ?, ?, {now} + ?, {now} + ?, 1, 'started', '', ?, ?, ?, ?, {now}, ''";
+const IN_TIME: &str = "{now} < ?";
+
 /// Everything that the decision looked at and that can change is compared.
 const TAKE_OVER: &str = "UPDATE {flows} SET state = CASE WHEN state = 2 THEN 1 ELSE state END, \
      fence = {greatest}(fence + 1, {now}), owner = ?, lease = {now} + ?, due = {now} + ?, \
@@ -120,14 +132,19 @@ const HOLD_AND_PUT_TWO: &str = "WITH held AS (SELECT f.flow_id, f.fence FROM {fl
 /// A step that announces a call: its intent is written in the same statement.
 const HOLD_PUT_AND_INTEND: &str = "WITH held AS (SELECT f.flow_id, f.fence FROM {flows} AS f \
      WHERE f.flow_id = ? AND f.fence = ? AND f.owner = ? AND f.state + 0 = 1 \
-     AND current_setting('oncekey.phase', true) = 'on' FOR NO KEY UPDATE), \
-     intent AS (INSERT INTO {effects} (flow_id, name, item, safety, span, bound, foreign_key, seq, state, \
-     calls, first_at, last_at, undo_name, undo_data, undo_calls, undo_first_at, reason) \
-     SELECT h.flow_id, ?, ?, ?, ?, ?, ?, \
+     AND current_setting('oncekey.phase', true) = 'on' FOR NO KEY UPDATE), {intent} {step}";
+const ANNOUNCED: &str = "intent AS (INSERT INTO {effects} (flow_id, name, item, safety, span, bound, \
+     foreign_key, seq, state, calls, first_at, last_at, undo_name, undo_data, undo_calls, undo_first_at, \
+     reason) SELECT h.flow_id, ?, ?, ?, ?, ?, ?, \
      (SELECT coalesce(max(e.seq), 0) + 1 FROM {effects} AS e WHERE e.flow_id = h.flow_id), \
-     1, 1, {now}, {now}, '', '', 0, 0, '' FROM held AS h) \
-     INSERT INTO {steps} (flow_id, name, item, kind, shape, bound, output, fence, at) \
+     1, 1, {now}, {now}, '', '', 0, 0, '' FROM held AS h)";
+const STEP_OF_HELD: &str = "INSERT INTO {steps} (flow_id, name, item, kind, shape, bound, output, fence, at) \
      SELECT flow_id, ?, ?, ?, ?, ?, ?, fence, {now} FROM held";
+
+/// The first step of a flow and its start in one statement. If the flow is there by now, nothing is written.
+const START_AND_PUT: &str = "WITH held AS ({start} RETURNING flow_id, fence) {step}";
+const START_PUT_AND_INTEND: &str =
+    "WITH held AS ({start} RETURNING flow_id, fence), {intent} {step}";
 
 /// The end of a flow with a late outcome.
 const FINISH_AND_PUT: &str = "WITH done AS ({finish} RETURNING flow_id, fence), {late} \
@@ -187,6 +204,11 @@ const START_MANY: &str = "INSERT INTO {flows} (flow_id, name, version, state, fe
      decode(e->>7, 'hex'), decode(e->>8, 'hex'), decode(e->>9, 'hex'), {now}, '' \
      FROM {company} ON CONFLICT (flow_id) DO NOTHING RETURNING flow_id, fence";
 
+/// Each by itself and not as a join, for which a planner may read the whole table.
+const ABSENT_MANY: &str = "SELECT decode(e->>0, 'hex'), {now} \
+     FROM jsonb_array_elements((?::text)::jsonb) AS e \
+     WHERE (SELECT f.flow_id FROM {flows} AS f WHERE f.flow_id = decode(e->>0, 'hex')) IS NULL";
+
 /// Of each flow its row is looked for by itself: so it is found by its key, whatever the planner thinks
 /// of a list whose length it does not know.
 const INTEND_MANY: &str = "INSERT INTO {effects} (flow_id, name, item, seq, safety, span, state, \
@@ -211,6 +233,7 @@ impl Statements {
     pub(crate) const fn many(&self, what: What) -> &Arc<str> {
         match what {
             What::Start => &self.start_many,
+            What::Look => &self.absent_many,
             What::Intend => &self.intend_many,
             What::Outcome => &self.outcome_many,
         }
@@ -247,6 +270,22 @@ impl Statements {
             Dialect::Postgres => format!("SELECT {START_VALUES} WHERE{UNHURRIED}{met}"),
         };
         let start = START.replace("{values}", &start);
+        let nowhere = match dialect {
+            Dialect::Mysql => " FROM DUAL",
+            Dialect::Sqlite | Dialect::Postgres => "",
+        };
+        let start_as = |open: &str| {
+            let met = match dialect {
+                Dialect::Mysql => "ON DUPLICATE KEY UPDATE flow_id = {flows}.flow_id",
+                Dialect::Sqlite | Dialect::Postgres => "ON CONFLICT (flow_id) DO NOTHING",
+            };
+            let values = format!("SELECT {START_AS_VALUES}{nowhere} WHERE {IN_TIME}{open} {met}");
+            START.replace("{values}", &values)
+        };
+        let with_start = |template: &str| {
+            let template = template.replace("{start}", &start_as(open));
+            template.replace("{intent}", ANNOUNCED).replace("{step}", STEP_OF_HELD)
+        };
         let point = match dialect {
             Dialect::Postgres => LAST_STEP,
             Dialect::Sqlite | Dialect::Mysql => "f.point",
@@ -269,6 +308,11 @@ impl Statements {
         let look = LOOK.replace("{point}", point);
         Self {
             start: of(&start),
+            start_as: of(&start_as("")),
+            absent: of(&format!(
+                "SELECT {{now}}{nowhere} WHERE NOT EXISTS \
+                 (SELECT 1 FROM {{flows}} AS f WHERE f.flow_id = ?)"
+            )),
             look: of(&look),
             look_and_hold: of(&format!("{look}{hold}")),
             take_over: of(TAKE_OVER),
@@ -287,7 +331,9 @@ impl Statements {
             hold: of("UPDATE {flows} SET point = point WHERE {held}"),
             hold_and_put: of(HOLD_AND_PUT),
             hold_and_put_two: of(HOLD_AND_PUT_TWO),
-            hold_put_and_intend: of(HOLD_PUT_AND_INTEND),
+            hold_put_and_intend: of(&with_start(HOLD_PUT_AND_INTEND)),
+            start_and_put: of(&with_start(START_AND_PUT)),
+            start_put_and_intend: of(&with_start(START_PUT_AND_INTEND)),
             put_late: of(&put_late),
             finish: of(&finish),
             finish_and_put: of(&with_finish(FINISH_AND_PUT)),
@@ -302,6 +348,7 @@ impl Statements {
                  WHERE flow_id = ? AND name = ? AND item = ? AND state = 1"),
             outcome: of(OUTCOME),
             start_many: many(START_MANY, 0, &unhurried),
+            absent_many: of(ABSENT_MANY),
             intend_many: many(INTEND_MANY, 8, ""),
             outcome_many: many(OUTCOME_MANY, 6, ""),
             // Whoever ends an attempt takes its name from the flow: a renewal that was under way and
@@ -314,6 +361,7 @@ impl Statements {
             event: of("INSERT INTO {events} (flow_id, at, fence, what, detail) \
                  VALUES (?, {now}, ?, ?, ?)"),
             held: of("SELECT count(*) FROM {flows} WHERE {held}"),
+            is_open: of(&format!("SELECT count(*) FROM (SELECT 1 AS one) AS o WHERE true{open}")),
             pivot: of("UPDATE {flows} SET pivot = ? WHERE {held}"),
             // A flow that has a reply before its end is on the way back. Attempts count anew.
             turn_back: of("UPDATE {flows} SET state = 5, point = 'undoing', attempts = 0, \

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use oncekey_core::{Headers, KeyId, Owner, Saved};
 
-use super::claim::{Before, Claimed, Held, Kept, Patience, Start, claim, look, renew, state};
+use super::claim::{
+    Before, Begin, Claimed, Held, Kept, Patience, Start, claim, look, renew, state,
+};
 use super::gather::Gather;
 use super::point::{Advanced, Kind, Point, Step, advance, finish, steps};
 use super::store::{TxError, TxStore, Value};
@@ -149,6 +151,7 @@ pub(crate) fn start(id: u8, owner: u8, lease: Duration) -> Start {
         input: b"{}".to_vec(),
         key: b"key".to_vec(),
         scope: b"scope".to_vec(),
+        begin: Begin::AtOnce,
     }
 }
 
@@ -220,7 +223,7 @@ async fn a_stale_owner_takes_its_rows_back_with_it<S: TxStore>(store: S) {
     let mut tx = store.begin().await.unwrap();
     write_row(&store, S::conn(&mut tx), "stale").await;
     assert_eq!(
-        advance(&store, &mut tx, &stale, point(&step), (&[], &[])).await.unwrap(),
+        advance(&store, &mut tx, &stale, point(&step), None, (&[], &[])).await.unwrap(),
         Advanced::Fenced
     );
     S::rollback(tx).await.unwrap();
@@ -230,7 +233,7 @@ async fn a_stale_owner_takes_its_rows_back_with_it<S: TxStore>(store: S) {
     let mut tx = store.begin().await.unwrap();
     write_row(&store, S::conn(&mut tx), "fresh").await;
     assert_eq!(
-        advance(&store, &mut tx, &fresh, point(&step), (&[], &[])).await.unwrap(),
+        advance(&store, &mut tx, &fresh, point(&step), None, (&[], &[])).await.unwrap(),
         Advanced::Yes
     );
     S::commit(tx).await.unwrap();
@@ -256,7 +259,7 @@ async fn a_finished_flow_answers_and_never_runs_again<S: TxStore>(store: S) {
     // Nor does its owner write anything more.
     let (mut tx, step) = (store.begin().await.unwrap(), Step::from("late"));
     assert_eq!(
-        advance(&store, &mut tx, &held, point(&step), (&[], &[])).await.unwrap(),
+        advance(&store, &mut tx, &held, point(&step), None, (&[], &[])).await.unwrap(),
         Advanced::Fenced
     );
     let other = Saved { status: 200, ..reply };
@@ -294,7 +297,8 @@ async fn a_smuggled_commit_is_noticed<S: TxStore>(store: S) {
     for smuggled in ["COMMIT", "ROLLBACK"].repeat(4) {
         let mut tx = store.begin().await.unwrap();
         S::execute(S::conn(&mut tx), &smuggled.into(), &[]).await.unwrap();
-        let advanced = advance(&store, &mut tx, &held, point(&step), (&[], &[])).await.unwrap();
+        let advanced =
+            advance(&store, &mut tx, &held, point(&step), None, (&[], &[])).await.unwrap();
         assert_eq!(advanced, Advanced::Smuggled, "{smuggled}");
         drop(tx);
         // A body that fails after it has done so is not asked any more.

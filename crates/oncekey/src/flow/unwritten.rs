@@ -1,0 +1,99 @@
+//! Flows that are written down with their first step.
+//!
+//! The start of a flow is a commit of its own, so that whoever comes next finds it. A flow that begins with
+//! a step that commits needs no other: until then nothing has happened. It is looked for first, because most
+//! of what is asked for again is there; if it is not, its first step writes it, and whoever was quicker wins
+//! at that moment. Whatever cannot carry the start has it written first.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::claim::{Before, Begin, Held, Start, micros};
+use super::halt::Halt;
+use super::run::Run;
+use super::store::{TxError, TxStore, Value};
+
+/// The start of a flow, for as long as it is not written.
+#[derive(Debug, Default)]
+pub(crate) struct Unwritten(Mutex<Option<Arc<Start>>>);
+
+/// Whose flow it is after its start was written, or found to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Whose {
+    Ours,
+    /// Somebody else was quicker, or it is too late to begin.
+    Another,
+}
+
+impl Unwritten {
+    pub(crate) fn of(start: &Start, held: &Held) -> Self {
+        Self(Mutex::new(match held.before {
+            Before::NoRow => Some(Arc::new(start.clone())),
+            Before::Nothing | Before::Something => None,
+        }))
+    }
+
+    /// What has to be written with the next step. Stays until that is committed: whoever is dropped on the
+    /// way takes nothing with it, and two steps at once are told apart by the database.
+    pub(crate) fn start(&self) -> Option<Arc<Start>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    pub(crate) fn is_written(&self) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+}
+
+/// The columns of a flow that is written under a fence that it was given before, and until when.
+pub(super) fn start_row<'s>(start: &'s Start, held: &'s Held) -> [Value<'s>; 12] {
+    let within = match start.begin {
+        Begin::WithFirstStep(within) => micros(within),
+        Begin::AtOnce => 0,
+    };
+    [
+        Value::Bytes(start.id.as_bytes()),
+        Value::Text(&start.name),
+        Value::Int(start.version),
+        Value::Int(held.fence),
+        Value::Bytes(held.owner.as_bytes()),
+        Value::Int(micros(start.lease)),
+        Value::Int(micros(start.lease.saturating_add(start.grace))),
+        Value::Bytes(&start.fingerprint),
+        Value::Bytes(&start.input),
+        Value::Bytes(&start.key),
+        Value::Bytes(&start.scope),
+        // The fence is what the database's clock showed when the flow was not there.
+        Value::Int(held.fence.saturating_add(within)),
+    ]
+}
+
+/// Writes the start by itself. A commit that carries it and may still be going on is waited for.
+///
+/// After an error nobody knows whether it is written; asking again says so.
+pub(crate) async fn write<S: TxStore>(
+    store: &S,
+    start: &Start,
+    held: &Held,
+) -> Result<Whose, TxError> {
+    let sql = store.layout().sql();
+    store.execute_once(&sql.start_as, &start_row(start, held)).await?;
+    let rows = store.query_once(&sql.held, &held.proof()).await?;
+    let ours = rows.first().map_or(Ok(0), |row| row.int(0))?;
+    Ok(if ours == 0 { Whose::Another } else { Whose::Ours })
+}
+
+impl<S: TxStore> Run<S> {
+    /// Has the flow written before something that cannot carry its start.
+    pub(super) async fn be_written(&self) -> Result<(), Halt> {
+        let Some(start) = self.unwritten.start() else { return Ok(()) };
+        match write(&self.store, &start, &self.held).await? {
+            Whose::Ours => {
+                self.unwritten.is_written();
+                Ok(())
+            }
+            Whose::Another => {
+                self.grip.lose();
+                Err(Halt::Fenced)
+            }
+        }
+    }
+}
