@@ -12,6 +12,7 @@ use super::gather::Gather;
 use super::point::{Advanced, Kind, Point, Step, advance, finish, steps};
 use super::store::{TxError, TxStore, Value};
 use super::tables::migrate;
+use super::unwritten::{self, Whose};
 
 /// Makes a test of each case for each database, and for each driver.
 macro_rules! on_each_database {
@@ -61,6 +62,7 @@ on_each_database!(
     fences_rise_and_attempts_are_counted_at_the_claim,
     tables_can_be_made_by_many_at_once,
     a_renewal_that_comes_late_revives_nothing,
+    who_begins_too_late_begins_nothing,
 );
 
 /// Databases of their own for tests.
@@ -379,5 +381,25 @@ async fn a_renewal_that_comes_late_revives_nothing<S: TxStore>(store: S) {
         assert_eq!(waits, Kept::Yes);
         assert_eq!(renew(&store, &held).await.unwrap(), Kept::Fenced, "undoing: {undoing}");
         assert_eq!(won(&store, &start(id, 2, LONG)).await.attempts, 2);
+    }
+}
+
+/// I9: what was seen not to be there may have been done and forgotten since. Whoever slept for so long looks
+/// again.
+async fn who_begins_too_late_begins_nothing<S: TxStore>(store: S) {
+    let step = Step::from("ride");
+    for (id, within, advanced) in [(1, SHORT, Advanced::Fenced), (2, LONG, Advanced::Yes)] {
+        let start = Start { begin: Begin::WithFirstStep(within), ..start(id, 1, LONG) };
+        let held = won(&store, &start).await;
+        assert_eq!((held.before, held.attempts), (Before::NoRow, 1));
+        tokio::time::sleep(SHORT * 4).await;
+        let mut tx = store.begin().await.unwrap();
+        let end = advance(&store, &mut tx, &held, point(&step), Some(&start), (&[], &[])).await;
+        assert_eq!(end.unwrap(), advanced);
+        S::rollback(tx).await.unwrap();
+        let written = unwritten::write(&store, &start, &held).await.unwrap();
+        let whose = if advanced == Advanced::Yes { Whose::Ours } else { Whose::Another };
+        assert_eq!(written, whose);
+        assert_eq!(look(&store, &held.id).await.unwrap().is_some(), whose == Whose::Ours);
     }
 }

@@ -128,10 +128,11 @@ fn rides<S: TxStore>(kit: &Kit) -> Definition<Shaky<S>> {
     })
 }
 
-/// The same with as few commits as possible: the phase announces the call, and the end stages a message.
+/// The same with as few commits as possible: the flow is written with the phase, which announces the call, and
+/// the end stages a message.
 fn swift<S: TxStore>(kit: &Kit) -> Definition<Shaky<S>> {
     let kit = kit.clone();
-    Definition::new("swift", move |flow: Flow<Shaky<S>>, (): ()| {
+    let swift = Definition::new("swift", move |flow: Flow<Shaky<S>>, (): ()| {
         let kit = kit.clone();
         async move {
             let safety = Safety::Keyed { window: DAY };
@@ -151,7 +152,8 @@ fn swift<S: TxStore>(kit: &Kit) -> Definition<Shaky<S>> {
             })
             .await
         }
-    })
+    });
+    swift.start_with_first_step()
 }
 
 fn saga<S: TxStore>(kit: &Kit) -> Definition<Shaky<S>> {
