@@ -199,8 +199,11 @@ async fn steps_that_begin_a_flow_together_all_belong_to_it<S: TxStore>(rig: Rig<
 
 async fn what_cannot_carry_the_start_comes_after_it<S: TxStore>(rig: Rig<S>) {
     let (store, provider) = (rig.db.clone(), Provider::default());
+    let runs = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&runs);
     let body = move |flow: Flow<S>, first: String| {
         let (store, provider, id) = (store.clone(), provider.clone(), *flow.id());
+        counted.fetch_add(1, Ordering::SeqCst);
         async move {
             match first.as_str() {
                 "effect" => {
@@ -230,7 +233,7 @@ async fn what_cannot_carry_the_start_comes_after_it<S: TxStore>(rig: Rig<S>) {
         }
         assert_eq!(rows(&rig.db, &id_of(first)).await.0, 1, "{first}");
     }
-    assert_eq!(rig.orders_of("end").await, 3);
+    assert_eq!((rig.orders_of("end").await, runs.load(Ordering::SeqCst)), (3, 4));
 }
 
 async fn a_first_step_that_fails_leaves_a_flow_that_says_why<S: TxStore>(rig: Rig<S>) {
@@ -273,7 +276,7 @@ async fn a_first_step_that_fails_leaves_a_flow_that_says_why<S: TxStore>(rig: Ri
 async fn a_commit_that_is_smuggled_into_the_first_step_is_found_out<S: TxStore>(rig: Rig<S>) {
     let body = move |flow: Flow<S>, announces: bool| async move {
         flow.phase("order_created", async |tx| {
-            insert(tx, "order").await?;
+            insert(tx, if announces { "announcing" } else { "plain" }).await?;
             if announces {
                 tx.intend("charge", DAY, &1)?;
             }
@@ -290,25 +293,32 @@ async fn a_commit_that_is_smuggled_into_the_first_step_is_found_out<S: TxStore>(
             matches!(&outcome, Outcome::Parked { reason } if reason.contains("ended the transaction")),
             "{outcome:?}"
         );
-        assert_eq!(rows(&rig.db, &id_of(name)).await, (1, 0), "{name}");
+        let found = (rows(&rig.db, &id_of(name)).await, rig.orders_of(name).await);
+        assert_eq!(found, ((1, 0), 1), "{name}: it did not run again");
     }
 }
 
 /// There is nothing that somebody else could take over, and so nothing that lapses.
 async fn a_first_step_may_take_longer_than_a_lease<S: TxStore>(rig: Rig<S>) {
-    let body = move |flow: Flow<S>, (): ()| async move {
-        flow.phase("order_created", async |tx| {
-            sleep(Duration::from_millis(1_500)).await;
-            insert(tx, "order").await
-        })
-        .await?;
-        flow.finish(async |_| Ok(Reply::empty(201))).await
+    let runs = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&runs);
+    let body = move |flow: Flow<S>, (): ()| {
+        counted.fetch_add(1, Ordering::SeqCst);
+        async move {
+            flow.phase("order_created", async |tx| {
+                sleep(Duration::from_millis(1_500)).await;
+                insert(tx, "order").await
+            })
+            .await?;
+            flow.finish(async |_| Ok(Reply::empty(201))).await
+        }
     };
     let options = Options { lease: Duration::from_millis(600), ..patient() };
     let flows = built(&rig.db, options, Definition::new("order", body));
     assert_eq!(status(&flows.run("order", key("a"), &()).await.unwrap()), 201);
     let history = flows.history(&id_of("a")).await.unwrap().unwrap();
-    assert_eq!((history.attempts, rig.orders().await), (1, 1));
+    let runs = runs.load(Ordering::SeqCst);
+    assert_eq!((history.attempts, rig.orders().await, runs), (1, 1, 1));
 }
 
 fn order<S: TxStore>(provider: &Provider) -> Definition<S> {
