@@ -21,7 +21,7 @@ const KEYED: Safety = Safety::Keyed { window: Duration::from_secs(86_400) };
 /// Insert, keyed call, receipt staged, reply. The flow is written with the insert, which announces the call,
 /// and the receipt is staged with the reply.
 pub(crate) async fn flows(pool: &PgPool, stub: &Stub) -> Result<Flows<SqlxPostgres>> {
-    let store = SqlxPostgres::new(pool.clone()).keep_connections();
+    let store = SqlxPostgres::new(pool.clone()).begin_ahead();
     migrate(&store).await?;
     let stub = stub.clone();
     let body = move |flow: Flow<SqlxPostgres>, cents: i64| {

@@ -135,11 +135,12 @@ const HOLD_PUT_AND_INTEND: &str = "WITH held AS (SELECT f.flow_id, f.fence FROM 
      AND current_setting('oncekey.phase', true) = 'on' FOR NO KEY UPDATE), {intent} {step}";
 const ANNOUNCED: &str = "intent AS (INSERT INTO {effects} (flow_id, name, item, safety, span, bound, \
      foreign_key, seq, state, calls, first_at, last_at, undo_name, undo_data, undo_calls, undo_first_at, \
-     reason) SELECT h.flow_id, ?, ?, ?, ?, ?, ?, \
-     (SELECT coalesce(max(e.seq), 0) + 1 FROM {effects} AS e WHERE e.flow_id = h.flow_id), \
-     1, 1, {now}, {now}, '', '', 0, 0, '' FROM held AS h)";
+     reason) SELECT h.flow_id, ?, ?, ?, ?, ?, ?, {seq}, 1, 1, {now}, {now}, '', '', 0, 0, '' FROM held AS h)";
 const STEP_OF_HELD: &str = "INSERT INTO {steps} (flow_id, name, item, kind, shape, bound, output, fence, at) \
      SELECT flow_id, ?, ?, ?, ?, ?, ?, fence, {now} FROM held";
+
+const NEXT_SEQ: &str =
+    "(SELECT coalesce(max(e.seq), 0) + 1 FROM {effects} AS e WHERE e.flow_id = h.flow_id)";
 
 /// The first step of a flow and its start in one statement. If the flow is there by now, nothing is written.
 const START_AND_PUT: &str = "WITH held AS ({start} RETURNING flow_id, fence) {step}";
@@ -282,9 +283,10 @@ impl Statements {
             let values = format!("SELECT {START_AS_VALUES}{nowhere} WHERE {IN_TIME}{open} {met}");
             START.replace("{values}", &values)
         };
-        let with_start = |template: &str| {
+        let announcing = |template: &str, seq: &str| {
             let template = template.replace("{start}", &start_as(open));
-            template.replace("{intent}", ANNOUNCED).replace("{step}", STEP_OF_HELD)
+            let template = template.replace("{intent}", ANNOUNCED).replace("{step}", STEP_OF_HELD);
+            template.replace("{seq}", seq)
         };
         let point = match dialect {
             Dialect::Postgres => LAST_STEP,
@@ -331,9 +333,10 @@ impl Statements {
             hold: of("UPDATE {flows} SET point = point WHERE {held}"),
             hold_and_put: of(HOLD_AND_PUT),
             hold_and_put_two: of(HOLD_AND_PUT_TWO),
-            hold_put_and_intend: of(&with_start(HOLD_PUT_AND_INTEND)),
-            start_and_put: of(&with_start(START_AND_PUT)),
-            start_put_and_intend: of(&with_start(START_PUT_AND_INTEND)),
+            hold_put_and_intend: of(&announcing(HOLD_PUT_AND_INTEND, NEXT_SEQ)),
+            start_and_put: of(&announcing(START_AND_PUT, "1")),
+            // A flow that was not there has no other intents.
+            start_put_and_intend: of(&announcing(START_PUT_AND_INTEND, "1")),
             put_late: of(&put_late),
             finish: of(&finish),
             finish_and_put: of(&with_finish(FINISH_AND_PUT)),

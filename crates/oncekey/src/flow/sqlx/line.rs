@@ -41,6 +41,8 @@ pub struct Tx<DB: Database> {
 /// Connections that wait for the next step, those that came last at the end.
 struct Kept<DB: Database> {
     pool: Pool<DB>,
+    /// What commits a transaction and begins the next one, if one is begun ahead.
+    next: Option<&'static str>,
     waiting: Mutex<Waiting<DB>>,
 }
 
@@ -50,11 +52,20 @@ struct Waiting<DB: Database> {
 }
 
 struct Resting<DB: Database> {
-    connection: PoolConnection<DB>,
+    /// Until somebody takes it.
+    connection: Option<PoolConnection<DB>>,
+    ahead: Ahead,
     /// Since when the pool has not seen it.
     away: Stopwatch,
     /// Since when nobody has needed it.
     since: Stopwatch,
+}
+
+/// Whether a connection that waits has its next transaction open.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Ahead {
+    Begun,
+    No,
 }
 
 /// Whether a task gives back what waits too long.
@@ -79,21 +90,34 @@ impl<DB: Database> Lines<DB> {
 
     /// From now on they wait for the next one.
     pub(super) fn keep(&mut self) {
-        let waiting = Waiting { connections: Vec::new(), watched: Watched::No };
-        let (pool, waiting) = (self.pool.clone(), Mutex::new(waiting));
-        self.kept = Some(Arc::new(Kept { pool, waiting }));
+        self.kept = Some(Arc::new(Kept::new(self.pool.clone(), None)));
+    }
+
+    /// From now on they wait with a transaction open: `next` commits the one before it and begins it.
+    #[allow(dead_code, reason = "only PostgreSQL takes several statements at once")]
+    pub(super) fn keep_begun(&mut self, next: &'static str) {
+        self.kept = Some(Arc::new(Kept::new(self.pool.clone(), Some(next))));
     }
 
     pub(super) const fn pool(&self) -> &Pool<DB> {
         &self.pool
     }
 
-    /// One that waits, or one from the pool.
+    /// One that waits, or one from the pool, without a transaction.
     pub(super) async fn take(&self) -> Result<Line<DB>, sqlx::Error> {
-        match self.take_kept() {
-            Some(line) => Ok(line),
+        if let Some(line) = self.take_kept(Ahead::No) {
+            return Ok(line);
+        }
+        match self.take_begun() {
+            // Cheaper than the questions of the pool.
+            Some(tx) => tx.give_up().await,
             None => self.take_from_pool().await,
         }
+    }
+
+    /// A transaction that was begun with the commit of the one before it.
+    pub(super) fn take_begun(&self) -> Option<Tx<DB>> {
+        self.take_kept(Ahead::Begun).map(|line| Tx { line: Some(line) })
     }
 
     /// Has `open` begin a transaction. What waited may have died meanwhile, which the pool would have found
@@ -102,7 +126,7 @@ impl<DB: Database> Lines<DB> {
     where
         F: Future<Output = Result<Tx<DB>, sqlx::Error>>,
     {
-        if let Some(line) = self.take_kept()
+        if let Some(line) = self.take_kept(Ahead::No)
             && let Ok(tx) = open(line).await
         {
             return Ok(tx);
@@ -110,9 +134,17 @@ impl<DB: Database> Lines<DB> {
         open(self.take_from_pool().await?).await
     }
 
-    fn take_kept(&self) -> Option<Line<DB>> {
+    fn take_kept(&self, ahead: Ahead) -> Option<Line<DB>> {
         let kept = self.kept.as_ref()?;
-        let Resting { connection, away, .. } = kept.waiting().connections.pop()?;
+        let mut waiting = kept.waiting();
+        // What has waited for too long was begun too long ago: for the application, that is what time it is.
+        let is_fit = |resting: &Resting<DB>| {
+            resting.ahead == ahead && (ahead == Ahead::No || resting.since.elapsed() < REST)
+        };
+        let found = waiting.connections.iter().rposition(is_fit)?;
+        let mut resting = waiting.connections.remove(found);
+        drop(waiting);
+        let (connection, away) = (resting.connection.take()?, resting.away);
         Some(Line { connection, away, kept: Some(Arc::clone(kept)) })
     }
 
@@ -131,7 +163,7 @@ impl<DB: Database> Line<DB> {
             && away.elapsed() < AWAY
             && DB::TransactionManager::get_transaction_depth(&connection) == 0
         {
-            kept.keep(connection, away);
+            kept.keep(connection, away, Ahead::No);
         }
     }
 }
@@ -157,6 +189,31 @@ impl<DB: Database> Tx<DB> {
         Ok(())
     }
 
+    /// What commits it and begins the next one, if that may wait for the next step.
+    #[allow(dead_code, reason = "only PostgreSQL takes several statements at once")]
+    pub(super) fn next(&self) -> Option<&'static str> {
+        let line = self.line.as_ref()?;
+        let kept = line.kept.as_ref()?;
+        let may_wait = line.away.elapsed() < AWAY
+            && !kept.is_wanted()
+            && DB::TransactionManager::get_transaction_depth(line) == 1;
+        kept.next.filter(|_| may_wait)
+    }
+
+    /// Leaves it for the next step: it is as a transaction that was just begun.
+    #[allow(dead_code, reason = "only PostgreSQL takes several statements at once")]
+    pub(super) fn leave_begun(mut self) {
+        if let Some(Line { connection, away, kept: Some(kept) }) = self.line.take() {
+            kept.keep(connection, away, Ahead::Begun);
+        }
+    }
+
+    /// Ends it, for somebody who needs none.
+    async fn give_up(mut self) -> Result<Line<DB>, sqlx::Error> {
+        DB::TransactionManager::rollback(&mut self).await?;
+        Ok(self.line.take().expect("it is over when nobody can look any more"))
+    }
+
     pub(super) async fn rollback(mut self) -> Result<(), sqlx::Error> {
         DB::TransactionManager::rollback(&mut self).await?;
         // Something was in the way: whether the connection is well, the pool finds out.
@@ -172,6 +229,11 @@ impl<DB: Database> Tx<DB> {
 }
 
 impl<DB: Database> Kept<DB> {
+    fn new(pool: Pool<DB>, next: Option<&'static str>) -> Self {
+        let waiting = Waiting { connections: Vec::new(), watched: Watched::No };
+        Self { pool, next, waiting: Mutex::new(waiting) }
+    }
+
     fn waiting(&self) -> std::sync::MutexGuard<'_, Waiting<DB>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -183,12 +245,14 @@ impl<DB: Database> Kept<DB> {
             || (pool.num_idle() == 0 && pool.size() >= pool.options().get_max_connections())
     }
 
-    fn keep(self: Arc<Self>, connection: PoolConnection<DB>, away: Stopwatch) {
+    fn keep(self: Arc<Self>, connection: PoolConnection<DB>, away: Stopwatch, ahead: Ahead) {
+        let (connection, since) = (Some(connection), Stopwatch::start());
+        let resting = Resting { connection, ahead, away, since };
         if self.is_wanted() {
             return;
         }
         let mut waiting = self.waiting();
-        waiting.connections.push(Resting { connection, away, since: Stopwatch::start() });
+        waiting.connections.push(resting);
         let watched = mem::replace(&mut waiting.watched, Watched::Yes);
         drop(waiting);
         if watched == Watched::No {
@@ -215,6 +279,15 @@ impl<DB: Database> Kept<DB> {
             if empty {
                 return;
             }
+        }
+    }
+}
+
+impl<DB: Database> Drop for Resting<DB> {
+    fn drop(&mut self) {
+        if let (Some(connection), Ahead::Begun) = (&mut self.connection, self.ahead) {
+            // Said to the server before anything else is, by the pool that gets the connection back.
+            DB::TransactionManager::start_rollback(connection);
         }
     }
 }

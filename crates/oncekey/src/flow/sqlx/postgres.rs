@@ -25,6 +25,9 @@ const SCHEMA: &str = "oncekey";
 /// The setting ends with the transaction: so a statement can tell whether it is still the one that
 /// was begun, without another round trip.
 const BEGIN: &str = "BEGIN; SET LOCAL oncekey.phase = 'on'";
+/// The commit of one and the beginning of the next in one round trip. Not `COMMIT AND CHAIN`, under which the
+/// next one would be read-only, or serializable, if the application has made this one so.
+const COMMIT_AND_BEGIN: &str = "COMMIT; BEGIN; SET LOCAL oncekey.phase = 'on'";
 const BEGIN_SERIALIZABLE: &str =
     "BEGIN ISOLATION LEVEL SERIALIZABLE; SET LOCAL oncekey.phase = 'on'";
 
@@ -56,6 +59,18 @@ impl SqlxPostgres {
         self
     }
 
+    /// The same, and whoever commits a step begins the transaction of the next one in the same round trip,
+    /// of whichever flow: another round trip less for each step.
+    ///
+    /// What the database calls the time of a transaction (`now()`) may then be up to 5 ms before the step
+    /// began. A connection that dies while it waits fails the step that gets it, which is tried again later,
+    /// where [`keep_connections`](Self::keep_connections) alone finds another one.
+    #[must_use]
+    pub fn begin_ahead(mut self) -> Self {
+        self.lines.keep_begun(COMMIT_AND_BEGIN);
+        self
+    }
+
     /// The pool, for statements of the application.
     #[must_use]
     pub const fn pool(&self) -> &PgPool {
@@ -72,7 +87,10 @@ impl TxStore for SqlxPostgres {
     }
 
     async fn begin(&self) -> Result<Self::Tx, TxError> {
-        self.begun(BEGIN).await
+        match self.lines.take_begun() {
+            Some(tx) => Ok(tx),
+            None => self.begun(BEGIN).await,
+        }
     }
 
     async fn begin_serializable(&self) -> Result<Self::Tx, TxError> {
@@ -91,8 +109,12 @@ impl TxStore for SqlxPostgres {
         Ok(Open::AskedLater)
     }
 
-    async fn commit(tx: Self::Tx) -> Result<(), TxError> {
-        tx.commit().await.map_err(trouble)
+    async fn commit(mut tx: Self::Tx) -> Result<(), TxError> {
+        let Some(next) = tx.next() else { return tx.commit().await.map_err(trouble) };
+        // If the commit fails, what comes after it is not said.
+        sqlx::raw_sql(next).execute(&mut *tx).await.map_err(trouble)?;
+        tx.leave_begun();
+        Ok(())
     }
 
     async fn rollback(tx: Self::Tx) -> Result<(), TxError> {
