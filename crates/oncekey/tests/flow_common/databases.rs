@@ -105,7 +105,7 @@ pub async fn postgres() -> Rig<SqlxPostgres> {
     Rig { keys: Arc::new(keys), db, narrow, _folder: None }.with_tables().await
 }
 
-/// With connections that go from step to step. The narrow one has two, because the last connection of a
+/// With connections that go from step to step, with the next transaction begun. The narrow one has two, because the last connection of a
 /// pool is never kept; who takes turns meets the same one again.
 pub async fn kept_postgres() -> Rig<SqlxPostgres> {
     let (url, name) = (std::env::var("ONCEKEY_TEST_POSTGRES").unwrap(), format!("l{}", name()));
@@ -113,7 +113,7 @@ pub async fn kept_postgres() -> Rig<SqlxPostgres> {
     let of = async |most| {
         let pool = sqlx::postgres::PgPoolOptions::new().max_connections(most);
         let store = SqlxPostgres::with_schema(pool.connect(&url).await.unwrap(), &name).unwrap();
-        store.keep_connections()
+        store.begin_ahead()
     };
     let (db, narrow) = (of(8).await, of(2).await);
     Rig { keys: Arc::new(keys), db, narrow, _folder: None }.with_tables().await

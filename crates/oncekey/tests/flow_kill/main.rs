@@ -98,7 +98,7 @@ macro_rules! with_store {
                 let url = std::env::var("ONCEKEY_TEST_POSTGRES").unwrap();
                 let pool = sqlx::postgres::PgPoolOptions::new().max_connections(3);
                 let pool = pool.connect(&url).await.unwrap();
-                let $store = SqlxPostgres::with_schema(pool, &name).unwrap().keep_connections();
+                let $store = SqlxPostgres::with_schema(pool, &name).unwrap().begin_ahead();
                 $body
             }
             Place::Mysql(name) => {
