@@ -1,6 +1,7 @@
 //! What the gateway is held to.
 
 use oncekey_bench::bars::Bar;
+use oncekey_bench::machine::Machine;
 
 use crate::footprint::Footprint;
 use crate::grid::Grid;
@@ -37,14 +38,15 @@ pub(crate) fn of_grid(grid: &Grid) -> Vec<Bar> {
     bars.collect()
 }
 
-/// The demand on half load.
-pub(crate) fn of_half(half: &Grid) -> Bar {
+/// The demand on half load, beside what the disk alone takes for the two waits of a new key.
+pub(crate) fn of_half(half: &Grid, machine: &Machine) -> Bar {
     let what = "p99 that a new key on SQLite FULL adds at half load";
     let wanted = format!("<= {ADDED} ms");
     match half.added_p99(Operation::New, Side::Sqlite) {
         Some(micros) => {
-            let added = micros / 1e3;
-            Bar::new(what, wanted, format!("{added:.2} ms"), added <= ADDED)
+            let (added, disk) = (micros / 1e3, machine.two_syncs_p99_micros / 1e3);
+            let found = format!("{added:.2} ms (the disk alone: {disk:.2} ms)");
+            Bar::new(what, wanted, found, added <= ADDED)
         }
         None => Bar::not_measured(what, wanted, "no figures"),
     }

@@ -130,7 +130,7 @@ fn run(arguments: &Arguments) -> Result<ExitCode> {
     machine.add("took", format!("{:.0} s", watch.elapsed().as_secs_f64()));
 
     let mut bars = bars::of_grid(&full);
-    bars.push(bars::of_half(&half));
+    bars.push(bars::of_half(&half, &machine));
     bars.extend(bars::of_footprint(&footprint));
     println!("{}", machine.text());
     println!("{}", full.text());
