@@ -39,6 +39,7 @@ on_each_database!(
     a_first_step_that_fails_leaves_a_flow_that_says_why,
     a_commit_that_is_smuggled_into_the_first_step_is_found_out,
     a_first_step_may_take_longer_than_a_lease,
+    a_start_that_waits_for_longer_than_its_lease_lets_nothing_be_called,
     whatever_fails_at_whatever_point_there_is_one_charge_and_one_reply,
     a_process_that_stops_before_the_first_commit_leaves_nothing,
 );
@@ -319,6 +320,71 @@ async fn a_first_step_may_take_longer_than_a_lease<S: TxStore>(rig: Rig<S>) {
     let history = flows.history(&id_of("a")).await.unwrap().unwrap();
     let runs = runs.load(Ordering::SeqCst);
     assert_eq!((history.attempts, rig.orders().await, runs), (1, 1, 1));
+}
+
+/// I7: the lease in the row counts from when it was said, however long the database took for it. By then
+/// somebody else may have the flow.
+async fn a_start_that_waits_for_longer_than_its_lease_lets_nothing_be_called<S: TxStore>(
+    rig: Rig<S>,
+) {
+    if rig.db.layout().dialect() == Dialect::Sqlite {
+        // There is one writer: whoever waits has said nothing yet.
+        return;
+    }
+    let (store, provider) = (rig.db.clone(), Provider::default());
+    let (with, first) = (provider.clone(), Arc::new(AtomicUsize::new(0)));
+    let body = move |flow: Flow<S>, (): ()| {
+        let (store, provider, first) = (store.clone(), with.clone(), Arc::clone(&first));
+        async move {
+            let id = *flow.id();
+            flow.phase("order_created", async |tx| {
+                if first.fetch_add(1, Ordering::SeqCst) == 0 {
+                    hold_for(&store, id, Duration::from_millis(2_500)).await;
+                }
+                tx.intend("charge", DAY, &1)?;
+                insert(tx, "order").await
+            })
+            .await?;
+            let call = flow.effect::<String>("charge", DAY).bind(&1);
+            call.call(async |key| {
+                let sql = "SELECT lease - {now} FROM {flows} WHERE flow_id = ?";
+                let sql = store.layout().statement(sql);
+                let rows = store.query_once(&sql, &[Value::Bytes(id.as_bytes())]).await.unwrap();
+                assert!(rows[0].int(0).unwrap() > 0, "the lease stands while it is called");
+                provider.charge(key, 1).await
+            })
+            .await?;
+            flow.finish(async |_| Ok(Reply::empty(201))).await
+        }
+    };
+    let options = Options { lease: Duration::from_millis(900), ..patient() };
+    let flows = built(&rig.db, options, Definition::new("order", body));
+    let mut outcome = flows.run("order", key("a"), &()).await.unwrap();
+    for _ in 0..200 {
+        if matches!(outcome, Outcome::Replied { .. }) {
+            break;
+        }
+        sleep(Duration::from_millis(50)).await;
+        outcome = flows.run("order", key("a"), &()).await.unwrap();
+    }
+    assert_eq!(status(&outcome), 201);
+    assert_eq!((rig.orders().await, provider.calls()), (1, 1));
+}
+
+/// Somebody else begins the flow, and takes it back after this time.
+async fn hold_for<S: TxStore>(store: &S, id: KeyId, span: Duration) {
+    let sql = store.layout().statement(
+        "INSERT INTO {flows} (flow_id, name, version, state, fence, owner, lease, due, attempts, \
+         point, pivot, fingerprint, input, client_key, scope, created, reason) \
+         VALUES (?, 'other', 1, 1, 1, ?, 0, 0, 1, '', '', ?, ?, ?, ?, 0, '')",
+    );
+    let mut tx = store.begin().await.unwrap();
+    let (id, bytes) = (Value::Bytes(id.as_bytes()), Value::Bytes(&[0; 16]));
+    S::execute(S::conn(&mut tx), &sql, &[id, bytes, bytes, bytes, bytes, bytes]).await.unwrap();
+    tokio::spawn(async move {
+        sleep(span).await;
+        S::rollback(tx).await.unwrap();
+    });
 }
 
 fn order<S: TxStore>(provider: &Provider) -> Definition<S> {

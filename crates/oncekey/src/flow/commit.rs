@@ -82,9 +82,13 @@ impl<S: TxStore> Run<S> {
         point: Point<'_>,
         with: (&[Arc<Late>], &[Planned]),
     ) -> Result<(), Halt> {
-        let start = self.unwritten.start();
+        let start = self.unwritten.say();
         let (store, held) = (&self.store, &self.held);
-        match advance(store, &mut tx, held, point, start.as_deref(), with).await? {
+        let advanced = advance(store, &mut tx, held, point, start.as_deref(), with).await;
+        if !matches!(advanced, Ok(Advanced::Yes)) && start.is_some() {
+            self.unwritten.unsay();
+        }
+        match advanced? {
             Advanced::Yes => self.commit(tx, point).await,
             other @ (Advanced::Fenced | Advanced::Smuggled) => {
                 self.give_up(tx, other, &point.step.name).await

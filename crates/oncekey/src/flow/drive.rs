@@ -11,12 +11,12 @@ use super::claim::{Begin, Claimed, Held, Kept, Patience, Start, Way, claim, micr
 use super::grip::Grip;
 use super::halt::Halt;
 use super::outcome::{FlowError, FlowKey, Outcome, Source, outcome_of};
-use super::registry::{Definition, Flows, Starts};
+use super::registry::{Definition, Flows, Options, Starts};
 use super::reply::Reply;
 use super::run::{Flow, Run};
 use super::saga::Stopped;
 use super::store::{TxError, TxStore, Value};
-use super::unwritten::{self, Unwritten, Whose};
+use super::unwritten::{self, Stage, Unwritten, Whose};
 
 /// A failed attempt is tried again at once so often, if what was in the way is gone soon: a deadlock
 /// needs one more try, rarely two.
@@ -71,7 +71,10 @@ impl<S: TxStore> Flows<S> {
         let input = serde_json::to_vec(input).map_err(|_| FlowError::Input)?;
         let mut start = self.start_of(&definition, id, input, (key, scope));
         if definition.rules.starts == Starts::WithFirstStep {
-            start.begin = Begin::WithFirstStep(self.0.options.longest_attempt);
+            // As long as an attempt lasts, and never so long that what another one did may be forgotten.
+            let Options { longest_attempt, lease, retention, .. } = &self.0.options;
+            let within = longest_attempt.saturating_add(*lease).min(*retention);
+            start.begin = Begin::WithFirstStep(within);
         }
         let flows = self.clone();
         let driven =
@@ -292,13 +295,16 @@ impl<S: TxStore> Flows<S> {
                 continue;
             }
             next = asked + every;
-            if unwritten.start().is_some() {
+            if unwritten.stage() == Stage::Unsaid {
                 // Nobody can take over what is not there: the first step finds out who was quicker.
                 grip.renewed(asked);
                 continue;
             }
             match tokio::time::timeout(left, renew(&self.0.store, held)).await {
                 Ok(Ok(Kept::Yes)) => grip.renewed(asked),
+                // It is not there yet, or not any more. Nobody has said that it is lost, and its lease may
+                // have begun: so what is left of it here runs out.
+                Ok(Ok(Kept::Fenced)) if unwritten.stage() == Stage::Said => {}
                 Ok(Ok(Kept::Fenced)) => {
                     grip.lose();
                     // The last commit of the flow ends its lease too: let it say so itself.

@@ -10,7 +10,8 @@ impl<S: TxStore> Flows<S> {
     /// Removes flows that were finished, or wholly taken back, longer ago than `age`: at most `most`,
     /// the oldest first. Says how many.
     ///
-    /// Whoever repeats the key of such a flow begins it anew. What was parked or given up stays.
+    /// Whoever repeats the key of such a flow begins it anew. What was parked or given up stays. An age below
+    /// that of the longest attempt is too short: who is still at it would not find what another one did.
     /// A crash in between leaves whole flows: each goes in a transaction of its own.
     ///
     /// # Errors

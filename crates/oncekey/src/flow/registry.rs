@@ -173,7 +173,8 @@ impl<S: TxStore> Definition<S> {
     /// with a [`phase`](Flow::phase) or a [`pin`](Flow::pin). Before anything else it is written by itself.
     ///
     /// Until its first step has committed nothing has happened, and nobody knows of the flow: if the process
-    /// dies before that, the client asks again, and no completer does it in its place. Of two requests with
+    /// dies before that, the client asks again, and no completer does it in its place. Nor is that counted as
+    /// an attempt: a request whose first step always kills its process is never parked. Of two requests with
     /// one key that come in the same moment both may begin the first step; one of them commits, the other
     /// is rolled back and told what came of the first.
     #[must_use]

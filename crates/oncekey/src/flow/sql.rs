@@ -205,7 +205,8 @@ const START_MANY: &str = "INSERT INTO {flows} (flow_id, name, version, state, fe
      decode(e->>7, 'hex'), decode(e->>8, 'hex'), decode(e->>9, 'hex'), {now}, '' \
      FROM {company} ON CONFLICT (flow_id) DO NOTHING RETURNING flow_id, fence";
 
-/// Each by itself and not as a join, for which a planner may read the whole table.
+/// Each by itself and not as a join: by its key, as soon as the table has been analysed with more than a few
+/// rows in it, whatever the planner thinks of the list.
 const ABSENT_MANY: &str = "SELECT decode(e->>0, 'hex'), {now} \
      FROM jsonb_array_elements((?::text)::jsonb) AS e \
      WHERE (SELECT f.flow_id FROM {flows} AS f WHERE f.flow_id = decode(e->>0, 'hex')) IS NULL";

@@ -15,7 +15,7 @@ use sqlx::pool::PoolConnection;
 use sqlx::{Database, Pool, SqlStr};
 use sqlx_core::transaction::TransactionManager as _;
 
-use crate::clock::Stopwatch;
+use crate::clock::{Stopwatch, SystemUptime, Uptime as _};
 
 /// The way to the application's pool.
 pub(super) struct Lines<DB: Database> {
@@ -57,8 +57,8 @@ struct Resting<DB: Database> {
     ahead: Ahead,
     /// Since when the pool has not seen it.
     away: Stopwatch,
-    /// Since when nobody has needed it.
-    since: Stopwatch,
+    /// Since when nobody has needed it, by a clock that counts the machine's sleep.
+    since: Duration,
 }
 
 /// Whether a connection that waits has its next transaction open.
@@ -139,7 +139,7 @@ impl<DB: Database> Lines<DB> {
         let mut waiting = kept.waiting();
         // What has waited for too long was begun too long ago: for the application, that is what time it is.
         let is_fit = |resting: &Resting<DB>| {
-            resting.ahead == ahead && (ahead == Ahead::No || resting.since.elapsed() < REST)
+            resting.ahead == ahead && (ahead == Ahead::No || resting.rested() < REST)
         };
         let found = waiting.connections.iter().rposition(is_fit)?;
         let mut resting = waiting.connections.remove(found);
@@ -246,7 +246,7 @@ impl<DB: Database> Kept<DB> {
     }
 
     fn keep(self: Arc<Self>, connection: PoolConnection<DB>, away: Stopwatch, ahead: Ahead) {
-        let (connection, since) = (Some(connection), Stopwatch::start());
+        let (connection, since) = (Some(connection), SystemUptime.elapsed());
         let resting = Resting { connection, ahead, away, since };
         if self.is_wanted() {
             return;
@@ -266,9 +266,8 @@ impl<DB: Database> Kept<DB> {
             tokio::time::sleep(REST).await;
             let mut waiting = self.waiting();
             let wanted = self.is_wanted();
-            let old = waiting
-                .connections
-                .partition_point(|resting| wanted || resting.since.elapsed() >= REST);
+            let old =
+                waiting.connections.partition_point(|resting| wanted || resting.rested() >= REST);
             let old: Vec<_> = waiting.connections.drain(..old).collect();
             let empty = waiting.connections.is_empty();
             if empty {
@@ -280,6 +279,12 @@ impl<DB: Database> Kept<DB> {
                 return;
             }
         }
+    }
+}
+
+impl<DB: Database> Resting<DB> {
+    fn rested(&self) -> Duration {
+        SystemUptime.elapsed().saturating_sub(self.since)
     }
 }
 

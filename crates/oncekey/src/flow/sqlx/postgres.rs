@@ -63,8 +63,10 @@ impl SqlxPostgres {
     /// of whichever flow: another round trip less for each step.
     ///
     /// What the database calls the time of a transaction (`now()`) may then be up to 5 ms before the step
-    /// began. A connection that dies while it waits fails the step that gets it, which is tried again later,
-    /// where [`keep_connections`](Self::keep_connections) alone finds another one.
+    /// began, and so before that of the step before it: where steps compare times, use `clock_timestamp()`.
+    /// A connection that dies while it waits fails the step that gets it, which is tried again later, where
+    /// [`keep_connections`](Self::keep_connections) alone finds another one. Behind a pooler, a connection in
+    /// use keeps its server connection for up to a second.
     #[must_use]
     pub fn begin_ahead(mut self) -> Self {
         self.lines.keep_begun(COMMIT_AND_BEGIN);
