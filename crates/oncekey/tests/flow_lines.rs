@@ -216,7 +216,12 @@ fn asking<F: Future<Output = ()> + Send + 'static>(
             })
             .await?;
             let natural = flow.effect::<()>("called", Safety::Natural).bind(&1);
-            natural.call(async |_| Ok::<_, Failed>(call().await)).await?;
+            natural
+                .call(async |_| {
+                    call().await;
+                    Ok::<_, Failed>(())
+                })
+                .await?;
             flow.finish(async |tx| {
                 let found: String = sqlx::query_scalar(ask).fetch_one(&mut **tx).await?;
                 Reply::json(201, &found)
