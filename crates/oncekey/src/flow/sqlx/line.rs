@@ -4,6 +4,9 @@
 //! back: two round trips around every step, beside the three or four of a short transaction. A store that
 //! [keeps connections](super::SqlxPostgres::keep_connections) hands one that has just ended well to the next
 //! step, of whichever flow, and gives it back to the pool when nobody came for it.
+//!
+//! One that [begins ahead](super::SqlxPostgres::begin_ahead) hands it on with the next transaction open, which was
+//! begun in the round trip of the commit. What needs no transaction takes another connection, or ends that one.
 
 use std::fmt;
 use std::mem;
