@@ -16,7 +16,7 @@ use tracing_subscriber::Layer;
 use tracing_subscriber::layer::Context;
 use tracing_subscriber::registry::LookupSpan;
 
-use super::fields::{Fields, push_json, push_name};
+use super::fields::{Fields, push_name, push_text};
 
 /// A layer that writes JSON lines to what `open` gives.
 ///
@@ -100,7 +100,7 @@ where
 
 fn push_member(line: &mut Vec<u8>, name: &'static str, text: &str) {
     push_name(line, name);
-    push_json(line, text);
+    push_text(line, text);
 }
 
 impl Desk {
@@ -116,8 +116,9 @@ impl Desk {
         let millis = now.micros().rem_euclid(1_000_000) / 1_000;
         self.line.extend_from_slice(b"{\"ts\":\"");
         self.line.extend_from_slice(self.second.1.as_bytes());
-        // A vector takes everything.
-        write!(self.line, ".{millis:03}Z\"").ok();
+        // By hand, because the formatter of the standard library takes longer than the rest of the date.
+        let digit = |place: i64| b'0' + u8::try_from(millis / place % 10).unwrap_or_default();
+        self.line.extend_from_slice(&[b'.', digit(100), digit(10), digit(1), b'Z', b'"']);
     }
 }
 

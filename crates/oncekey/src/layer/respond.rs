@@ -5,7 +5,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::{Response, StatusCode};
 use http_body::Body;
-use oncekey_core::Key;
+use oncekey_core::{Fence, Key};
+use tracing::record_all;
 
 use super::body::ResponseBody;
 use super::headers::{self, Mark, Status, mark};
@@ -34,10 +35,11 @@ impl Visit {
 
     fn ran<B: Body, E>(&self, key: &Key, outcome: Outcome, ran: Ran<Ended<B, E>>) -> End<B, E> {
         let Ran { value, recorded, fence } = ran;
-        self.span.record("idempotency.replayed", false);
-        if let Some(fence) = fence {
-            self.span.record("idempotency.fence", fence.number());
-        }
+        record_all!(
+            self.span,
+            idempotency.replayed = false,
+            idempotency.fence = fence.map(Fence::number)
+        );
         match value {
             Some(Ended::Answer(mut response)) => {
                 // An answer that broke off goes to its client as far as it came, and is none.
@@ -136,11 +138,13 @@ impl Visit {
     }
 
     fn replay<B: Body, E>(&self, key: &Key, outcome: Outcome, replayed: &Replayed) -> End<B, E> {
-        self.span.record("idempotency.replayed", true);
-        if let Some(fence) = replayed.fence {
-            self.span.record("idempotency.fence", fence.number());
-        }
-        self.span.record("idempotency.original_request_id", &*replayed.original);
+        // At once, because every look for the span costs as much as what is written there.
+        record_all!(
+            self.span,
+            idempotency.replayed = true,
+            idempotency.fence = replayed.fence.map(Fence::number),
+            idempotency.original_request_id = &*replayed.original
+        );
         let Ok(Restored { mut response, traceparent }) = restore(&replayed.saved) else {
             let refused = Refused::Damaged;
             return (Outcome::of_refusal(&refused), Ok(self.refuse(key, &refused)));

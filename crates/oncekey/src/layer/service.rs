@@ -71,8 +71,8 @@ where
                 let limits = rule.shared_policy().limits;
                 let visit = Visit::new(Arc::clone(&self.config), rule, &parts);
                 // In a box, because it is handed down through half a dozen futures.
-                let (body, span) = (Brought::Unread(body), visit.span.clone());
-                let work = Box::new(Work { service: ready, parts, body, limits, span });
+                let body = Brought::Unread(body);
+                let work = Box::new(Work { service: ready, parts, body, limits });
                 ResponseFuture::keyed(visit.tell(work))
             }
         }

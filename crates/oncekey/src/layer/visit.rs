@@ -1,5 +1,6 @@
 //! One keyed request, from its arrival to its answer.
 
+use std::future::poll_fn;
 use std::mem;
 use std::pin::pin;
 use std::sync::Arc;
@@ -93,7 +94,12 @@ impl Visit {
         RB::Error: Send + 'static,
     {
         let watch = Stopwatch::start();
-        let (outcome, mut answer) = self.story(work).instrument(self.span.clone()).await;
+        let (outcome, mut answer) = {
+            let mut story = pin!(self.story(work));
+            // As `instrument` does it, without another handle of the span: to make one and to let go
+            // of it takes longer than to enter it.
+            poll_fn(|context| self.span.in_scope(|| story.as_mut().poll(context))).await
+        };
         if let Ok(response) = &mut answer
             && self.config.outcomes == Outcomes::InExtensions
         {
@@ -138,10 +144,8 @@ impl Visit {
             Err(turned) => return (turned.outcome, Ok(self.turn(*turned))),
         };
         let key = call.key.clone();
-        let work = move |attempt| {
-            let span = work.span.clone();
-            work.run(attempt).instrument(span)
-        };
+        let span = self.span.clone();
+        let work = move |attempt| work.run(attempt).instrument(span);
         let engine = &self.config.engine;
         let reply = match looked {
             Some(began) => engine.answer_anew(call, began, work).await,

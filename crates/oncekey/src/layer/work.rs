@@ -11,7 +11,6 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, Status
 use http_body::Body;
 use oncekey_core::policy::{Fit, Limits};
 use tower_service::Service;
-use tracing::Span;
 
 use super::body::ResponseBody;
 use super::collect::{Collected, collect};
@@ -30,8 +29,6 @@ pub(super) struct Work<S, B> {
     pub(super) parts: Parts,
     pub(super) body: Brought<B>,
     pub(super) limits: Limits,
-    /// The span of the request, in which the work runs.
-    pub(super) span: Span,
 }
 
 /// The body that a client sent.
