@@ -38,14 +38,17 @@ pub(crate) fn of_grid(grid: &Grid) -> Vec<Bar> {
     bars.collect()
 }
 
-/// The demand on half load, beside what the disk alone takes for the two waits of a new key.
+/// The demand on half load, beside what the disk alone takes for the two waits of a new key, and what
+/// nginx adds to the same requests, which waits for no disk: the machine takes that much by itself.
 pub(crate) fn of_half(half: &Grid, machine: &Machine) -> Bar {
     let what = "p99 that a new key on SQLite FULL adds at half load";
     let wanted = format!("<= {ADDED} ms");
     match half.added_p99(Operation::New, Side::Sqlite) {
         Some(micros) => {
             let (added, disk) = (micros / 1e3, machine.two_syncs_p99_micros / 1e3);
-            let found = format!("{added:.2} ms (the disk alone: {disk:.2} ms)");
+            let nginx = half.added_p99(Operation::New, Side::Nginx);
+            let nginx = nginx.map_or_else(String::new, |it| format!("; nginx: {:.2} ms", it / 1e3));
+            let found = format!("{added:.2} ms (the disk alone: {disk:.2} ms{nginx})");
             Bar::new(what, wanted, found, added <= ADDED)
         }
         None => Bar::not_measured(what, wanted, "no figures"),

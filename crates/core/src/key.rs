@@ -238,7 +238,10 @@ impl Scope {
         if parts.iter().all(|part| part.is_empty()) {
             return Err(ScopeError::Empty);
         }
-        let mut bytes = vec![PARTS];
+        // As long as it gets, because every request with a credential makes one.
+        let length: usize = parts.iter().map(|part| size_of::<u64>() + part.len()).sum();
+        let mut bytes = Vec::with_capacity(1 + length);
+        bytes.push(PARTS);
         for part in parts {
             bytes.extend_from_slice(&(part.len() as u64).to_be_bytes());
             bytes.extend_from_slice(part);

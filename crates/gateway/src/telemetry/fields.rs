@@ -193,3 +193,25 @@ fn bounded(text: &str) -> Cow<'_, str> {
         None => Cow::Borrowed(text),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The short way writes what the long way would, whatever stands in a text and wherever.
+    #[test]
+    fn a_text_is_written_as_json_whether_it_needs_an_escape_or_not() {
+        let letters = (0..=0x7f).chain([0xe9, 0x2028, 0x1_f600]).filter_map(char::from_u32);
+        for letter in letters {
+            for text in [format!("{letter}"), format!("a text of forty letters, and then {letter}")]
+            {
+                let mut line = Vec::new();
+                push_text(&mut line, &text);
+                assert_eq!(line, serde_json::to_vec(&text).unwrap(), "{text:?}");
+            }
+        }
+        let mut line = Vec::new();
+        push_text(&mut line, "");
+        assert_eq!(line, b"\"\"");
+    }
+}

@@ -178,6 +178,21 @@ mod tests {
     }
 
     #[test]
+    fn a_moment_is_written_to_the_millisecond() {
+        let mut desk = Desk::default();
+        for (micros, written) in [
+            (0, "1970-01-01T00:00:00.000Z"),
+            (7_999, "1970-01-01T00:00:00.007Z"),
+            (1_090_000, "1970-01-01T00:00:01.090Z"),
+            (1_999_999, "1970-01-01T00:00:01.999Z"),
+        ] {
+            desk.line.clear();
+            desk.date(Timestamp::from_micros(micros));
+            assert_eq!(desk.line, format!("{{\"ts\":\"{written}\"").into_bytes());
+        }
+    }
+
+    #[test]
     fn what_the_span_of_a_request_knows_stands_in_every_line_about_it() {
         let line = logged(|| {
             let span = tracing::info_span!(
