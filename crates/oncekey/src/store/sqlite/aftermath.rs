@@ -6,6 +6,7 @@ use rusqlite::Connection;
 
 use super::error::{Failure, from_sqlite};
 use super::op::{Op, Reply};
+use super::statements::Statements;
 use super::verbs;
 
 /// Commits a change that harms nobody: a fence that nobody gets. One that changes nothing at all
@@ -81,7 +82,7 @@ fn is_judged(
     act: Act,
     wanted: Judgement,
 ) -> Result<bool, Failure> {
-    verbs::judged(connection, lease, act).map(|(judgement, _)| judgement == wanted)
+    verbs::judged(&Statements::of(connection), lease, act).map(|(judgement, _)| judgement == wanted)
 }
 
 pub(super) fn ambiguous(cause: &str) -> StoreError {

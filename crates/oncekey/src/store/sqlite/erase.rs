@@ -6,11 +6,12 @@
 use oncekey_core::erase::{Erased, blank};
 use oncekey_core::seal::Seal;
 use oncekey_core::{KeyId, State, Timestamp};
-use rusqlite::{Connection, params};
+use rusqlite::params;
 
 use super::error::Failure;
 use super::row::Found;
 use super::settle::Ledger;
+use super::statements::Statements;
 use super::{purge, verbs};
 use crate::store::parts::{answer_codes, is_forgotten};
 
@@ -23,16 +24,16 @@ const BLANK_ANSWER: &str = "
 
 /// Blanks a record as the core says, with new seals. A damaged one is an error and stays as it is.
 pub(super) fn erase(
-    connection: &Connection,
+    statements: &Statements<'_>,
     id: &KeyId,
     ledger: &mut Ledger,
     now: Timestamp,
 ) -> Result<Erased, Failure> {
-    let Some(found) = verbs::find(connection, id)? else {
+    let Some(found) = verbs::find(statements, id)? else {
         return Ok(Erased::Absent);
     };
     if is_forgotten(found.record(), now) {
-        purge::forget(connection, id, found.row, ledger)?;
+        purge::forget(statements, id, found.row, ledger)?;
         return Ok(Erased::Absent);
     }
     let Found { row, found } = found;
@@ -41,16 +42,16 @@ pub(super) fn erase(
     let said = blank(&mut record);
     let seal = Seal::expected_of_claim(&record);
     let places = record.places.as_encoded();
-    connection.prepare_cached(BLANK_RECORD)?.execute(params![row, seal.as_bytes(), places])?;
+    statements.get(BLANK_RECORD)?.execute(params![row, seal.as_bytes(), places])?;
     if let (State::Done { answer, .. }, Some(seal)) =
         (&record.state, Seal::expected_of_answer(&record))
     {
         let (_, not_kept) = answer_codes(answer);
         let columns = params![row, not_kept, seal.as_bytes()];
-        connection.prepare_cached(BLANK_ANSWER)?.execute(columns)?;
+        statements.get(BLANK_ANSWER)?.execute(columns)?;
     }
     // Also those of an answer that was never completed. If its owner is still about to complete
     // it, it finds them gone and writes them again.
-    purge::forget_pieces(connection, row)?;
+    purge::forget_pieces(statements, row)?;
     Ok(said)
 }

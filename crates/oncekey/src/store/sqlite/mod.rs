@@ -38,6 +38,7 @@ mod row;
 mod schema;
 mod scribe;
 mod settle;
+mod statements;
 mod transaction;
 mod verbs;
 mod watch;
@@ -66,6 +67,7 @@ use self::reader::Readers;
 use self::restore::PreparedRecord;
 use self::row::Found;
 use self::settle::Sweep;
+use self::statements::Statements;
 use self::verbs::PreparedClaim;
 use self::watch::Watcher;
 use self::writer::Writer;
@@ -188,7 +190,7 @@ impl SqliteStore {
 
     /// Reads a record where the caller is. If its body is in pieces, they are left where they are.
     fn look(&self, id: &KeyId) -> Result<Option<Found>, StoreError> {
-        self.readers.read(|connection| verbs::find(connection, id))
+        self.readers.read(|connection| verbs::find(&Statements::of(connection), id))
     }
 
     /// Reads a record with its body in pieces, on a thread that may be blocked.
@@ -197,8 +199,9 @@ impl SqliteStore {
         // and a snapshot that spans both is held only where blocking is allowed.
         let read = move |connection: &rusqlite::Connection| {
             let snapshot = connection.unchecked_transaction()?;
-            let found = verbs::find(&snapshot, &id)?;
-            found.map(|found| verbs::whole(&snapshot, found)).transpose()
+            let statements = Statements::of(&snapshot);
+            let found = verbs::find(&statements, &id)?;
+            found.map(|found| verbs::whole(&statements, found)).transpose()
         };
         self.readers.run(read).await
     }

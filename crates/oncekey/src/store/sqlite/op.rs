@@ -6,12 +6,12 @@ use bytes::Bytes;
 use oncekey_core::saved::Outcome;
 use oncekey_core::store::Purged;
 use oncekey_core::{Claimed, Erased, KeyId, Lease, Renewal, Restored, StateKind, Timestamp, Write};
-use rusqlite::Connection;
 
 use super::error::Failure;
 use super::inspect::{self, Settings};
 use super::restore::{self, PreparedRecord};
 use super::settle::Ledger;
+use super::statements::Statements;
 use super::verbs::{self, Completed, PreparedClaim};
 use super::{erase, purge};
 use crate::store::parts::CompletionParts;
@@ -50,34 +50,34 @@ impl Op {
     /// Does it, inside a transaction.
     pub(super) fn apply(
         &self,
-        connection: &Connection,
+        statements: &Statements<'_>,
         ledger: &mut Ledger,
         now: Timestamp,
     ) -> Result<Reply, Failure> {
         match self {
-            Self::Claim(claim) => verbs::claim(connection, claim, ledger, now).map(Reply::Claimed),
+            Self::Claim(claim) => verbs::claim(statements, claim, ledger, now).map(Reply::Claimed),
             Self::Renew(leases, span) => {
-                verbs::renew(connection, leases, *span, now).map(Reply::Renewed)
+                verbs::renew(statements, leases, *span, now).map(Reply::Renewed)
             }
-            Self::Send(lease) => verbs::send(connection, lease).map(Reply::Wrote),
+            Self::Send(lease) => verbs::send(statements, lease).map(Reply::Wrote),
             Self::Piece { lease, outcome, part, bytes } => {
-                verbs::piece(connection, lease, *outcome, *part, bytes).map(Reply::Wrote)
+                verbs::piece(statements, lease, *outcome, *part, bytes).map(Reply::Wrote)
             }
             Self::Complete(lease, completion) => {
-                verbs::complete(connection, lease, completion, now).map(|completed| match completed
+                verbs::complete(statements, lease, completion, now).map(|completed| match completed
                 {
                     Completed::Wrote(write) => Reply::Wrote(write),
                     Completed::PiecesGone => Reply::PiecesGone,
                 })
             }
-            Self::Release(lease) => verbs::release(connection, lease, ledger).map(Reply::Wrote),
-            Self::Unknown(lease) => verbs::unknown(connection, lease, now).map(Reply::Wrote),
-            Self::Purge(limit) => purge::purge(connection, *limit, ledger, now).map(Reply::Purged),
-            Self::Erase(id) => erase::erase(connection, id, ledger, now).map(Reply::Erased),
+            Self::Release(lease) => verbs::release(statements, lease, ledger).map(Reply::Wrote),
+            Self::Unknown(lease) => verbs::unknown(statements, lease, now).map(Reply::Wrote),
+            Self::Purge(limit) => purge::purge(statements, *limit, ledger, now).map(Reply::Purged),
+            Self::Erase(id) => erase::erase(statements, id, ledger, now).map(Reply::Erased),
             Self::Restore(prepared) => {
-                restore::restore(connection, prepared, ledger).map(Reply::Restored)
+                restore::restore(statements, prepared, ledger).map(Reply::Restored)
             }
-            Self::Inspect => inspect::settings(connection).map(Reply::Inspected),
+            Self::Inspect => inspect::settings(statements).map(Reply::Inspected),
         }
     }
 

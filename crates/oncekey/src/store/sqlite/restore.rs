@@ -9,6 +9,7 @@ use rusqlite::{Connection, OptionalExtension, params};
 
 use super::error::Failure;
 use super::settle::Ledger;
+use super::statements::Statements;
 use super::{PIECE, verbs};
 use crate::store::parts::answer_codes;
 
@@ -48,12 +49,12 @@ impl PreparedRecord {
 /// A large body is written here in all its pieces: nobody holds a lease under which they could be
 /// written beforehand, and a body of 16 MiB keeps others waiting for some tens of milliseconds.
 pub(super) fn restore(
-    connection: &Connection,
+    statements: &Statements<'_>,
     prepared: &PreparedRecord,
     ledger: &mut Ledger,
 ) -> Result<Restored, Failure> {
     let record = &prepared.record;
-    let found = verbs::standing(connection, &record.id)?;
+    let found = verbs::standing(statements, &record.id)?;
     if !supersedes(record, found.map(|(_, standing)| standing)) {
         return Ok(Restored::Kept);
     }
@@ -82,16 +83,21 @@ pub(super) fn restore(
         record.origin.route.as_bytes(),
         record.origin.request.as_bytes(),
     ];
-    let row = verbs::put(connection, columns, &record.id, found.map(|(row, _)| row), ledger)?;
+    let row = verbs::put(statements, columns, &record.id, found.map(|(row, _)| row), ledger)?;
     if let Some(seal) = prepared.answer_seal {
-        put_answer(connection, row, &record.state, seal)?;
+        put_answer(statements, row, &record.state, seal)?;
     }
     // Raised for all keys: who knows which of them the record's store had granted higher ones for.
     ledger.fence = ledger.fence.max(record.fence.number());
     Ok(Restored::Written)
 }
 
-fn put_answer(connection: &Connection, row: i64, state: &State, seal: Seal) -> Result<(), Failure> {
+fn put_answer(
+    statements: &Statements<'_>,
+    row: i64,
+    state: &State,
+    seal: Seal,
+) -> Result<(), Failure> {
     let State::Done { expires, forget, outcome, answer, .. } = state else { return Ok(()) };
     // A purge has nothing left to strip of an answer that has expired.
     let due = match answer {
@@ -107,12 +113,12 @@ fn put_answer(connection: &Connection, row: i64, state: &State, seal: Seal) -> R
     if inline.len() > PIECE {
         for bytes in inline.chunks(PIECE) {
             let columns = params![row, outcome.as_bytes(), pieces, bytes];
-            connection.prepare_cached(verbs::PUT_PIECE)?.execute(columns)?;
+            statements.get(verbs::PUT_PIECE)?.execute(columns)?;
             pieces += 1;
         }
         inline = Bytes::new();
     }
-    connection.prepare_cached(verbs::COMPLETE)?.execute(params![
+    statements.get(verbs::COMPLETE)?.execute(params![
         row,
         expires.micros(),
         forget.micros(),

@@ -10,12 +10,13 @@ use oncekey_core::store::Times;
 use oncekey_core::{
     Claim, Claimed, Grant, KeyId, Lease, Refusal, Renewal, Sent, State, StateKind, Timestamp, Write,
 };
-use rusqlite::{Connection, OptionalExtension, ToSql, params};
+use rusqlite::{OptionalExtension, ToSql, params};
 
 use super::error::Failure;
 use super::purge;
 use super::row::{self, Found};
 use super::settle::Ledger;
+use super::statements::Statements;
 use crate::store::parts::{self, CompletionParts};
 
 /// Finds a record with everything that belongs to it. Two probes, one in each key map. What the
@@ -93,29 +94,29 @@ impl PreparedClaim {
 }
 
 pub(super) fn claim(
-    connection: &Connection,
+    statements: &Statements<'_>,
     prepared: &PreparedClaim,
     ledger: &mut Ledger,
     now: Timestamp,
 ) -> Result<Claimed, Failure> {
     let claim = &prepared.claim;
-    let found = find(connection, &claim.id)?;
+    let found = find(statements, &claim.id)?;
     match (decide(found.as_ref().map(Found::record), claim, now), found) {
         (Decision::Refuse(refusal), Some(found)) => {
             let is_replay = refusal == Refusal::Replay;
-            let record = if is_replay { whole(connection, found)? } else { found.found.record };
+            let record = if is_replay { whole(statements, found)? } else { found.found.record };
             Ok(Claimed::Lost { refusal, record: Box::new(record), now })
         }
         (Decision::Run(Grant::Again), Some(found)) => {
             let until = now.after(claim.lease);
-            connection.prepare_cached(RENEW)?.execute(params![found.row, until.micros()])?;
+            statements.get(RENEW)?.execute(params![found.row, until.micros()])?;
             let lease = Lease { until, ..found.record().lease() };
             let earlier = Grant::Again.earlier(Some(found.record()));
             Ok(Claimed::Won { lease, grant: Grant::Again, earlier })
         }
         (Decision::Run(grant), found) => {
             let earlier = grant.earlier(found.as_ref().map(Found::record));
-            let lease = grant_anew(connection, prepared, (grant, found), ledger, now)?;
+            let lease = grant_anew(statements, prepared, (grant, found), ledger, now)?;
             Ok(Claimed::Won { lease, grant, earlier })
         }
         (Decision::Refuse(_), None) => unreachable!("a refusal is about a record"),
@@ -124,7 +125,7 @@ pub(super) fn claim(
 
 /// Writes a new attempt, over the record that was found if there is one.
 fn grant_anew(
-    connection: &Connection,
+    statements: &Statements<'_>,
     prepared: &PreparedClaim,
     (grant, found): (Grant, Option<Found>),
     ledger: &mut Ledger,
@@ -153,7 +154,7 @@ fn grant_anew(
         claim.origin.route.as_bytes(),
         claim.origin.request.as_bytes(),
     ];
-    put(connection, columns, &claim.id, found.map(|found| found.row), ledger)?;
+    put(statements, columns, &claim.id, found.map(|found| found.row), ledger)?;
     ledger.fence = fence.number();
     Ok(lease)
 }
@@ -161,7 +162,7 @@ fn grant_anew(
 /// Writes the columns of a record, over the row that was found if there is one, and says which row
 /// it has.
 pub(super) fn put(
-    connection: &Connection,
+    statements: &Statements<'_>,
     columns: &[&dyn ToSql],
     id: &KeyId,
     over: Option<i64>,
@@ -169,28 +170,28 @@ pub(super) fn put(
 ) -> Result<i64, Failure> {
     if let Some(row) = over {
         let columns = [columns, params![row]].concat();
-        connection.prepare_cached(PUT_OVER)?.execute(&*columns)?;
+        statements.get(PUT_OVER)?.execute(&*columns)?;
         // Whatever an earlier generation or attempt has left behind.
-        purge::forget_answer(connection, row)?;
+        purge::forget_answer(statements, row)?;
         return Ok(row);
     }
-    connection.prepare_cached(PUT_NEW)?.execute(columns)?;
-    let row = connection.last_insert_rowid();
-    connection.prepare_cached(REMEMBER)?.execute([row::hash_of(id), row])?;
+    statements.get(PUT_NEW)?.execute(columns)?;
+    let row = statements.last_insert_rowid();
+    statements.get(REMEMBER)?.execute([row::hash_of(id), row])?;
     ledger.fresh += 1;
     Ok(row)
 }
 
 pub(super) fn renew(
-    connection: &Connection,
+    statements: &Statements<'_>,
     leases: &[Lease],
     span: Duration,
     now: Timestamp,
 ) -> Result<Vec<Renewal>, Failure> {
     let until = now.after(span);
-    let renewed = |lease: &Lease| match judged(connection, lease, Act::Renew)? {
+    let renewed = |lease: &Lease| match judged(statements, lease, Act::Renew)? {
         (Judgement::Apply | Judgement::Already, row) => {
-            connection.prepare_cached(RENEW)?.execute(params![row, until.micros()])?;
+            statements.get(RENEW)?.execute(params![row, until.micros()])?;
             Ok(Renewal::Until(until))
         }
         (Judgement::Fenced, _) => Ok(Renewal::Lost),
@@ -198,36 +199,35 @@ pub(super) fn renew(
     leases.iter().map(renewed).collect()
 }
 
-pub(super) fn send(connection: &Connection, lease: &Lease) -> Result<Write, Failure> {
-    write(connection, lease, Act::Send, |row| {
-        connection.prepare_cached(SEND)?.execute(params![row, Sent::Yes.code()])?;
+pub(super) fn send(statements: &Statements<'_>, lease: &Lease) -> Result<Write, Failure> {
+    write(statements, lease, Act::Send, |row| {
+        statements.get(SEND)?.execute(params![row, Sent::Yes.code()])?;
         Ok(())
     })
 }
 
 pub(super) fn complete(
-    connection: &Connection,
+    statements: &Statements<'_>,
     lease: &Lease,
     prepared: &CompletionParts,
     now: Timestamp,
 ) -> Result<Completed, Failure> {
-    let row = match judged(connection, lease, Act::Complete(prepared.outcome))? {
+    let row = match judged(statements, lease, Act::Complete(prepared.outcome))? {
         (Judgement::Apply, row) => row,
         (Judgement::Already, _) => return Ok(Completed::Wrote(Write::Applied)),
         (Judgement::Fenced, _) => return Ok(Completed::Wrote(Write::Fenced)),
     };
     if prepared.pieces > 0 {
         let whole = params![row, prepared.outcome.as_bytes(), prepared.pieces];
-        let count: u32 =
-            connection.prepare_cached(COUNT_PIECES)?.query_row(whole, |found| found.get(0))?;
+        let count: u32 = statements.get(COUNT_PIECES)?.query_row(whole, |found| found.get(0))?;
         if count != prepared.pieces {
             return Ok(Completed::PiecesGone);
         }
     }
     let Times { at, expires, forget } = prepared.times(lease.fence, now);
     let done = StateKind::Done.code();
-    connection.prepare_cached(SET_STATE)?.execute(params![row, done, at.micros()])?;
-    connection.prepare_cached(COMPLETE)?.execute(params![
+    statements.get(SET_STATE)?.execute(params![row, done, at.micros()])?;
+    statements.get(COMPLETE)?.execute(params![
         row,
         expires.micros(),
         forget.micros(),
@@ -246,43 +246,43 @@ pub(super) fn complete(
 /// Writes a piece of a large body before its completion. Judged like the completion itself, so
 /// that an attempt that was replaced does not fill the disk.
 pub(super) fn piece(
-    connection: &Connection,
+    statements: &Statements<'_>,
     lease: &Lease,
     outcome: Outcome,
     part: u32,
     bytes: &[u8],
 ) -> Result<Write, Failure> {
-    write(connection, lease, Act::Complete(outcome), |row| {
+    write(statements, lease, Act::Complete(outcome), |row| {
         let columns = params![row, outcome.as_bytes(), part, bytes];
-        connection.prepare_cached(PUT_PIECE)?.execute(columns)?;
+        statements.get(PUT_PIECE)?.execute(columns)?;
         Ok(())
     })
 }
 
 pub(super) fn release(
-    connection: &Connection,
+    statements: &Statements<'_>,
     lease: &Lease,
     ledger: &mut Ledger,
 ) -> Result<Write, Failure> {
-    write(connection, lease, Act::Release, |row| purge::forget(connection, &lease.id, row, ledger))
+    write(statements, lease, Act::Release, |row| purge::forget(statements, &lease.id, row, ledger))
 }
 
 pub(super) fn unknown(
-    connection: &Connection,
+    statements: &Statements<'_>,
     lease: &Lease,
     now: Timestamp,
 ) -> Result<Write, Failure> {
-    write(connection, lease, Act::Unknown, |row| {
+    write(statements, lease, Act::Unknown, |row| {
         let unknown = StateKind::Unknown.code();
-        connection.prepare_cached(SET_STATE)?.execute(params![row, unknown, now.micros()])?;
+        statements.get(SET_STATE)?.execute(params![row, unknown, now.micros()])?;
         Ok(())
     })
 }
 
 /// Reads a record and, if its body is in pieces, leaves it there.
-pub(super) fn find(connection: &Connection, id: &KeyId) -> Result<Option<Found>, Failure> {
+pub(super) fn find(statements: &Statements<'_>, id: &KeyId) -> Result<Option<Found>, Failure> {
     // Formatted once per connection and text: the cache is keyed by the statement itself.
-    let mut statement = connection.prepare_cached(get_statement())?;
+    let mut statement = statements.get(get_statement())?;
     let hash = row::hash_of(id);
     let mut rows = statement.query([hash])?;
     while let Some(row) = rows.next()? {
@@ -300,7 +300,7 @@ pub(super) fn find(connection: &Connection, id: &KeyId) -> Result<Option<Found>,
 
 /// Reads the pieces that a record may still lack and checks the whole.
 pub(super) fn whole(
-    connection: &Connection,
+    statements: &Statements<'_>,
     found: Found,
 ) -> Result<oncekey_core::Record, Failure> {
     let Found { row: number, found } = found;
@@ -310,7 +310,7 @@ pub(super) fn whole(
     if found.pieces == 0 {
         return Ok(found.record);
     }
-    let mut statement = connection.prepare_cached(GET_PIECES)?;
+    let mut statement = statements.get(GET_PIECES)?;
     let mut rows = statement.query(params![number, outcome.as_bytes(), found.pieces])?;
     let mut body = Vec::new();
     while let Some(row) = rows.next()? {
@@ -322,12 +322,12 @@ pub(super) fn whole(
 
 /// Judges `act` and, if it may be, lets `change` make the change.
 fn write(
-    connection: &Connection,
+    statements: &Statements<'_>,
     lease: &Lease,
     act: Act,
     change: impl FnOnce(i64) -> Result<(), Failure>,
 ) -> Result<Write, Failure> {
-    match judged(connection, lease, act)? {
+    match judged(statements, lease, act)? {
         (Judgement::Apply, row) => change(row).map(|()| Write::Applied),
         (Judgement::Already, _) => Ok(Write::Applied),
         (Judgement::Fenced, _) => Ok(Write::Fenced),
@@ -336,22 +336,22 @@ fn write(
 
 /// What [`judge`] says about the record as it stands, and its row.
 pub(super) fn judged(
-    connection: &Connection,
+    statements: &Statements<'_>,
     lease: &Lease,
     act: Act,
 ) -> Result<(Judgement, i64), Failure> {
-    let found = standing(connection, &lease.id)?;
+    let found = standing(statements, &lease.id)?;
     let row = found.map_or(0, |(row, _)| row);
     Ok((judge(found.map(|(_, standing)| standing), lease, act), row))
 }
 
 /// The record as it stands, without the rest of it, and its row.
 pub(super) fn standing(
-    connection: &Connection,
+    statements: &Statements<'_>,
     id: &KeyId,
 ) -> Result<Option<(i64, Standing)>, Failure> {
-    connection
-        .prepare_cached(STANDING)?
+    statements
+        .get(STANDING)?
         .query_row(params![row::hash_of(id), id.as_bytes()], |found| {
             Ok((found.get(0)?, row::standing(found, 1)))
         })

@@ -33,6 +33,7 @@ use super::queue::{Entrance, Exit, Patience, queue};
 use super::schema::{self, Placement};
 use super::scribe::{Scribe, Stage};
 use super::settle::{self, Sweep};
+use super::statements::Statements;
 use super::transaction::{Broken, Rollback, begin, commit};
 use crate::clock::Stopwatch;
 
@@ -350,8 +351,9 @@ impl Thread {
         let now = self.clock.now();
         let mut replies = Vec::with_capacity(batch.len());
         let mut finished = Vec::new();
+        let statements = Statements::of(connection);
         for job in batch {
-            match job.op.apply(connection, &mut ledger, now) {
+            match job.op.apply(&statements, &mut ledger, now) {
                 Ok(reply) => {
                     finished.extend(job.op.finished_by(&reply));
                     replies.push(Ok(reply));
@@ -360,6 +362,7 @@ impl Thread {
                 Err(failure) => return Err(Broken::BeforeCommit(failure)),
             }
         }
+        drop(statements);
         settle::some(connection, &mut self.sweep, &mut ledger, before)?;
         settle::write_ledger(connection, ledger, before)?;
         self.place.check().map_err(Broken::ForAll)?;

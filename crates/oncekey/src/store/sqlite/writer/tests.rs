@@ -112,7 +112,7 @@ fn states(path: &Path) -> Vec<(u8, Option<u8>, Option<u8>)> {
     let connection = schema::open_reader(path).unwrap();
     let look = |number: u8| {
         let id = KeyId::from_bytes([number; 32]);
-        let found = verbs::find(&connection, &id).unwrap();
+        let found = verbs::find(&Statements::of(&connection), &id).unwrap();
         let kind = found.as_ref().map(|found| found.record().state.kind().code());
         let sent = found.and_then(|found| match found.record().state {
             oncekey_core::State::Running { sent, .. } => Some(sent.code()),
@@ -265,7 +265,7 @@ async fn a_completion_whose_pieces_were_erased_is_told_so_and_changes_nothing() 
     let complete = || Op::Complete(lease, Box::new(CompletionParts::new(&lease, &completion, 2)));
     let kind = || {
         let connection = schema::open_reader(&path).unwrap();
-        verbs::find(&connection, &lease.id).unwrap().unwrap().record().state.kind()
+        verbs::find(&Statements::of(&connection), &lease.id).unwrap().unwrap().record().state.kind()
     };
     for erased_after in [0, 1] {
         for part in 0..=1 {
