@@ -160,8 +160,8 @@ pub(super) fn push_name(line: &mut Vec<u8>, name: &'static str) {
     line.extend_from_slice(b"\":");
 }
 
-/// Appends a text as JSON. Nearly all that is logged needs no escape, and a look at all of it at once
-/// is a quarter of what it takes to look for the first escape, letter by letter.
+/// Appends a text as JSON. Nearly all that is logged needs no escape, and to look at many letters at
+/// once whether one does takes less than to look for the first, letter by letter.
 pub(super) fn push_text(out: &mut Vec<u8>, text: &str) {
     let needs_escape = text.bytes().fold(false, |needs, byte| needs | is_escaped(byte));
     if needs_escape {
