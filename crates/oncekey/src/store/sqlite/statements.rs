@@ -2,7 +2,8 @@
 //!
 //! The cache of a connection finds a statement by all of its text, and copies that text, each time:
 //! for a claim and its completion that was an eighth of what the writer does. A transaction serves many
-//! of both, so what it has used stays at hand until its end.
+//! of both, so what it has used stays at hand until its end. What is rare, such as a purge, asks the
+//! connection as before.
 
 use std::cell::RefCell;
 use std::ops::{Deref, DerefMut};

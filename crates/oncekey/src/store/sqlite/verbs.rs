@@ -281,7 +281,6 @@ pub(super) fn unknown(
 
 /// Reads a record and, if its body is in pieces, leaves it there.
 pub(super) fn find(statements: &Statements<'_>, id: &KeyId) -> Result<Option<Found>, Failure> {
-    // Formatted once per connection and text: the cache is keyed by the statement itself.
     let mut statement = statements.get(get_statement())?;
     let hash = row::hash_of(id);
     let mut rows = statement.query([hash])?;

@@ -362,6 +362,7 @@ impl Thread {
                 Err(failure) => return Err(Broken::BeforeCommit(failure)),
             }
         }
+        // The bodies that they were given need not wait for the disk.
         drop(statements);
         settle::some(connection, &mut self.sweep, &mut ledger, before)?;
         settle::write_ledger(connection, ledger, before)?;
