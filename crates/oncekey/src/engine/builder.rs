@@ -39,6 +39,7 @@ pub struct Builder {
     ring: Option<(PathBuf, Arc<dyn Restore>)>,
     cache: u64,
     claims: usize,
+    attempts: usize,
     store_label: SharedString,
     patience: Duration,
     clock: Arc<dyn Clock>,
@@ -78,6 +79,9 @@ const DEFAULT_CACHE: u64 = 32 * 1024 * 1024;
 /// More claims than this wait in line at any store that we know, and each holds a request in
 /// memory. Past it the client is better off with a quick answer.
 const DEFAULT_CLAIMS: usize = 4_096;
+/// More than a node does at once that is not in trouble. Each holds a request in memory and goes on when
+/// its client has left, so no limit on connections bounds them (I43).
+const DEFAULT_ATTEMPTS: usize = 32_768;
 /// Long enough for a store to restart its connections or fail over quickly; short enough that the
 /// client, who has an answer coming, does not give up.
 const DEFAULT_PATIENCE: Duration = Duration::from_secs(2);
@@ -97,6 +101,7 @@ impl Builder {
             ring: None,
             cache: DEFAULT_CACHE,
             claims: DEFAULT_CLAIMS,
+            attempts: DEFAULT_ATTEMPTS,
             store_label: SharedString::const_str("store"),
             patience: DEFAULT_PATIENCE,
             clock: Arc::new(SystemClock),
@@ -145,6 +150,13 @@ impl Builder {
     /// How many bytes of finished answers are kept in memory; zero for none.
     pub fn cache(mut self, bytes: u64) -> Self {
         self.cache = bytes;
+        self
+    }
+
+    /// How many attempts may be under way at once, with those whose clients have left. Whoever comes
+    /// when there are more is told to come back.
+    pub fn attempts(mut self, attempts: usize) -> Self {
+        self.attempts = attempts;
         self
     }
 
@@ -274,9 +286,10 @@ impl Builder {
             suspicion,
             waits: Arc::new(waits),
             health: super::health::Health::default(),
-            gate: Arc::new(Gate::new(self.claims)),
+            gate: Arc::new(Gate::new(self.claims, self.attempts)),
             finished: Finished::new(self.cache),
             backlog,
+            unwritten: Arc::default(),
             sentry: sentry.clone(),
             probe: self.probe,
             patience: self.patience,

@@ -268,22 +268,31 @@ impl Shared {
         why: Unavailable,
         retry_after: Duration,
     ) -> Asked {
-        let refused = Asked::Refused(Refused::Unavailable { why, retry_after });
+        let refused = |why| Asked::Refused(Refused::Unavailable { why, retry_after });
         let asked = self.uptime.elapsed();
         if self.health.is_resting() {
-            return refused;
+            return refused(why);
         }
-        let Some(now) = self.suspicion.store_time(asked) else { return refused };
-        match self.store.get(&claim.id).await {
-            Ok(Some(record)) => match decide(Some(&record), claim, now) {
-                Decision::Refuse(refusal @ (Refusal::Replay | Refusal::Mismatch)) => {
-                    let claimed = Claimed::Lost { refusal, record: Box::new(record), now };
-                    Asked::Answered { claimed, asked, answered: asked }
-                }
-                Decision::Refuse(_) | Decision::Run(_) => refused,
-            },
-            Ok(None) | Err(_) => refused,
-        }
+        let Ok(found) = self.store.get(&claim.id).await else { return refused(why) };
+        let replay = found.zip(self.suspicion.store_time(asked)).and_then(|(record, now)| {
+            let Decision::Refuse(refusal @ (Refusal::Replay | Refusal::Mismatch)) =
+                decide(Some(&record), claim, now)
+            else {
+                return None;
+            };
+            let claimed = Claimed::Lost { refusal, record: Box::new(record), now };
+            Some(Asked::Answered { claimed, asked, answered: asked })
+        });
+        replay.unwrap_or_else(|| {
+            refused(match why {
+                // It answers, so nobody may say that it is down and run without it.
+                Unavailable::Store => Unavailable::Regressed,
+                Unavailable::Regressed
+                | Unavailable::Busy
+                | Unavailable::Draining
+                | Unavailable::LeaseLost => why,
+            })
+        })
     }
 
     fn held(

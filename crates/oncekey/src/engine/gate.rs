@@ -1,7 +1,8 @@
 //! How much may be under way at once, and whether anything new may begin.
 //!
 //! The order in which load is shed is: waits, then claims, then replays; renewals and ends of work
-//! are never shed. So the gate counts claims alone, and closes for them when the node shuts down.
+//! are never shed. So the gate counts claims and the attempts that came of them, and closes for claims when
+//! the node shuts down.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -17,6 +18,7 @@ pub(super) struct Gate {
     closing: Notify,
     stopping: AtomicBool,
     tasks: AtomicUsize,
+    most_tasks: usize,
     idle: Notify,
 }
 
@@ -40,7 +42,7 @@ pub(super) struct ClaimPass<'g>(&'g Gate);
 pub(super) struct Tracked(Arc<Gate>);
 
 impl Gate {
-    pub(super) fn new(most_claims: usize) -> Self {
+    pub(super) fn new(most_claims: usize, most_tasks: usize) -> Self {
         Self {
             claims: AtomicUsize::new(0),
             most_claims,
@@ -48,6 +50,7 @@ impl Gate {
             closing: Notify::new(),
             stopping: AtomicBool::new(false),
             tasks: AtomicUsize::new(0),
+            most_tasks,
             idle: Notify::new(),
         }
     }
@@ -56,6 +59,10 @@ impl Gate {
     pub(super) fn admit(&self) -> Admission<'_> {
         if self.closed.load(Ordering::Acquire) {
             return Admission::Draining;
+        }
+        // Whoever asks is a task already.
+        if self.tasks() > self.most_tasks {
+            return Admission::Busy;
         }
         if self.claims.fetch_add(1, Ordering::Relaxed) >= self.most_claims {
             self.claims.fetch_sub(1, Ordering::Relaxed);
@@ -141,7 +148,7 @@ mod tests {
 
     #[test]
     fn claims_are_limited_and_given_back() {
-        let gate = Arc::new(Gate::new(1));
+        let gate = Arc::new(Gate::new(1, 1));
         let Admission::Admitted(pass) = gate.admit() else { panic!("there is room for one") };
         assert!(matches!(gate.admit(), Admission::Busy));
         assert!(gate.is_crowded());
@@ -153,7 +160,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_shutdown_waits_for_the_last_task() {
-        let gate = Arc::new(Gate::new(1));
+        let gate = Arc::new(Gate::new(1, 1));
         let tracked = gate.track();
         let waiting = tokio::spawn({
             let gate = Arc::clone(&gate);

@@ -8,11 +8,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use oncekey_core::policy::{Ending, Fit, Panicked, Policy, StoreDown, Verdict};
-use oncekey_core::{Fence, Headers, Saved};
+use oncekey_core::saved::Tombstone;
+use oncekey_core::{Answer, Completion, Fence, Headers, Saved, Sent};
 
 use super::attempt::{Attempt, Held};
 use super::caught::caught;
 use super::claim::Win;
+use super::end::End;
 use super::flight::{Lead, Settled};
 use super::gate::Tracked;
 use super::record::Progress;
@@ -55,7 +57,10 @@ impl Leader {
                 Reply::Replayed(*replayed)
             }
             Win::Refused(Refused::Unavailable { why: Unavailable::Store, .. })
-                if self.call.policy.store_down == StoreDown::PassUnprotected =>
+                if self.call.policy.store_down == StoreDown::PassUnprotected
+                    // This node did the work, and has its end in hand: to run it again is no wish of
+                    // any policy.
+                    && !self.shared.owes(&self.call.id) =>
             {
                 self.run_unprotected(work).await
             }
@@ -113,13 +118,11 @@ impl Leader {
             shared.remember(&held, kept, now, erasures);
         }
         let fence = Some(grip.lease.fence);
-        let tracked = self.settle(|call| {
-            // Whoever waited gets what every retry will get (I13).
-            let answer = kept_of(&call.policy, verdict, saved.as_ref()).or(saved);
-            settled(call, fence, recorded, answer)
-        });
-        if let Some(entry) = pending {
-            shared.keep_trying_apart(entry, tracked);
+        // Before anybody who waited can ask again.
+        let owed = pending.map(|entry| (entry, shared.unwritten.add(grip.lease.id)));
+        let tracked = self.settle(|call| settled(call, fence, (verdict, ending, recorded), saved));
+        if let Some((entry, owed)) = owed {
+            shared.keep_trying_apart(entry, (tracked, owed));
         }
         Reply::Ran(Ran { value, recorded, fence })
     }
@@ -135,12 +138,17 @@ impl Leader {
         metrics::counter!("oncekey_unprotected_requests_total", "route" => route, "reason" => "store_down")
             .increment(1);
         tracing::warn!(route = &*self.call.route, "unprotected");
+        if let Some(flight) = &self.flight {
+            flight.announce();
+        }
         let now = self.shared.uptime.elapsed();
         let held = Arc::new(Held::new(Arc::clone(&self.shared), &self.call, None, now));
-        let Ended { value, saved, .. } = work_through(&held, work, self.call.policy.panic).await;
+        let panicked = self.call.policy.panic;
+        let Ended { ending, saved, value } = work_through(&held, work, panicked).await;
+        let verdict = self.call.policy.verdict(Sent::No, ending);
         let ran = Ran { value, recorded: Recorded::Unprotected, fence: None };
         // Nothing is recorded, but whoever asked at the same time need not run it too.
-        self.settle(|call| settled(call, None, ran.recorded, saved));
+        self.settle(|call| settled(call, None, (verdict, ending, ran.recorded), saved));
         Reply::Ran(ran)
     }
 
@@ -161,16 +169,27 @@ fn kept_of(policy: &Policy, verdict: Verdict, saved: Option<&Saved>) -> Option<S
     }
 }
 
-/// What those who waited get.
-fn settled(call: &Call, fence: Option<Fence>, recorded: Recorded, saved: Option<Saved>) -> Settled {
-    let ttl = match recorded {
-        Recorded::Kept | Recorded::Journalled => call.policy.retention,
-        // The upstream said "not now" to all of them, or nobody keeps anything for sure.
-        Recorded::Released | Recorded::Unprotected | Recorded::Unrecorded => Duration::ZERO,
-        Recorded::Tombstone(_) | Recorded::Unknown | Recorded::Fenced => return Settled::AskAgain,
+/// What those who waited get: what every retry will get (I13), also if the store does not know it yet.
+fn settled(
+    call: &Call,
+    fence: Option<Fence>,
+    (verdict, ending, recorded): (Verdict, Ending, Recorded),
+    saved: Option<Saved>,
+) -> Settled {
+    let answer = match (verdict, recorded) {
+        (_, Recorded::Tombstone(_) | Recorded::Unknown | Recorded::Fenced)
+        | (Verdict::Tombstone(_) | Verdict::Unknown, _) => None,
+        (Verdict::Keep, _) => kept_of(&call.policy, verdict, saved.as_ref()),
+        // The upstream said "not now" to all of them.
+        (Verdict::Release, _) => saved,
     };
-    match saved {
-        Some(saved) => Settled::Answer(Box::new(Replayed {
+    let ttl = match (verdict, recorded) {
+        (Verdict::Keep, Recorded::Kept | Recorded::Journalled) => call.policy.retention,
+        // Nobody keeps anything, or not for sure.
+        (_, _) => Duration::ZERO,
+    };
+    match (answer, recorded) {
+        (Some(saved), _) => Settled::Answer(Box::new(Replayed {
             saved,
             source: Source::Coalesced,
             age: Duration::ZERO,
@@ -178,7 +197,24 @@ fn settled(call: &Call, fence: Option<Fence>, recorded: Recorded, saved: Option<
             original: call.request.shared(),
             fence,
         })),
-        None => Settled::AskAgain,
+        // There is no record that could tell them.
+        (None, Recorded::Unprotected) => told_without_record(call, verdict, ending),
+        (None, _) => Settled::AskAgain,
+    }
+}
+
+/// What a record would say to those who waited, if there were one. Who asked again would run it again.
+fn told_without_record(call: &Call, verdict: Verdict, ending: Ending) -> Settled {
+    let original = call.request.shared();
+    match End::of(&call.policy, verdict, ending, None) {
+        End::Release | End::Complete(Completion { answer: Answer::Kept(_), .. }) => {
+            Settled::AskAgain
+        }
+        End::Unknown => Settled::Refused(Refused::Unknown { original }),
+        End::Complete(Completion {
+            answer: Answer::Tombstone(Tombstone { status, reason }),
+            ..
+        }) => Settled::Refused(Refused::NotRetained { status, reason, original }),
     }
 }
 

@@ -40,6 +40,7 @@ mod spawn;
 mod suspicion;
 mod sweep;
 mod together;
+mod unwritten;
 mod vault;
 mod wait;
 mod within;
@@ -64,6 +65,7 @@ use self::lead::Leader;
 use self::measured::MeasuredStore;
 use self::sentry::Sentry;
 use self::suspicion::Suspicion;
+use self::unwritten::Unwritten;
 use self::vault::Vault;
 use self::wait::Waits;
 use crate::clock::Uptime;
@@ -112,6 +114,7 @@ struct Shared {
     finished: Finished,
     vault: Vault,
     backlog: Option<Arc<Backlog>>,
+    unwritten: Arc<Unwritten>,
     sentry: Option<Arc<Sentry>>,
     probe: Option<Arc<dyn Probe>>,
     patience: Duration,
@@ -245,23 +248,24 @@ impl Engine {
     {
         let shared = Arc::clone(&self.0);
         let tracked = shared.gate.track();
-        let route = Arc::clone(&call.route);
+        let asked = Arc::clone(&call);
         let leader = Leader { shared, call, flight, tracked, began, now };
         let mut story = Box::pin(leader.lead(work));
         match std::future::poll_fn(|context| Poll::Ready(story.as_mut().poll(context))).await {
             Poll::Ready(reply) => reply,
             // Nothing is awaited between the poll and here, so nobody can drop the story.
-            Poll::Pending => self.detach(story, route).await,
+            Poll::Pending => self.detach(story, asked).await,
         }
     }
 
     /// Gives a story to a task of its own and waits for its end.
-    async fn detach<T, F>(&self, story: Pin<Box<F>>, route: Arc<str>) -> Reply<T>
+    async fn detach<T, F>(&self, story: Pin<Box<F>>, call: Arc<Call>) -> Reply<T>
     where
         T: Send + 'static,
         F: Future<Output = Reply<T>> + Send + 'static,
     {
         let (caller, reply) = oneshot::channel();
+        let route = Arc::clone(&call.route);
         self.0.spawner.spawn(Box::pin(async move {
             // Nobody there: the caller has gone, and the answer is in the store.
             if caller.send(story.await).is_err() {
@@ -270,11 +274,12 @@ impl Engine {
                     .increment(1);
             }
         }));
-        // The task is gone only if its runtime is.
-        reply.await.unwrap_or(Reply::Refused(Refused::Unavailable {
-            why: Unavailable::Draining,
-            retry_after: Duration::from_secs(1),
-        }))
+        // The task is gone only if its runtime is, or if something outside of the work panicked. How far it
+        // came nobody knows: "nothing was executed" would be a guess, and a client that believes it takes
+        // a new key.
+        reply.await.unwrap_or_else(|_| {
+            Reply::Refused(Refused::Unknown { original: call.request.shared() })
+        })
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use oncekey_core::policy::{Ending, Policy, Retain, Verdict};
-use oncekey_core::{ErrorKind, Saved, StoreError, Write};
+use oncekey_core::{ErrorKind, KeyId, Saved, StoreError, Write};
 
 use super::Shared;
 use super::attempt::Grip;
@@ -15,6 +15,7 @@ use super::measured::too_slow;
 use super::redact::{Redacted, redact};
 use super::reply::Recorded;
 use super::sentry::Word;
+use super::unwritten::Owed;
 use super::within::within;
 
 /// How far an end got.
@@ -58,9 +59,9 @@ const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 /// Afterwards, when nobody waits.
 const BACKGROUND_PAUSE: Duration = Duration::from_secs(5);
-/// How long an end without a journal is kept in memory: longer than any restart of a store, and
-/// the end of this process loses it anyway.
-const BACKGROUND: Duration = Duration::from_secs(15 * 60);
+/// How long an end without a journal is kept in memory, and a claim without an answer looked for: longer
+/// than any restart of a store, and the end of this process loses it anyway.
+pub(super) const BACKGROUND: Duration = Duration::from_secs(15 * 60);
 
 impl Shared {
     /// How an attempt ended, as it is written down. `kept` is its answer as
@@ -86,12 +87,17 @@ impl Shared {
     }
 
     /// Goes on trying to write an end that is nowhere but in memory, while its owner has its answer.
-    pub(super) fn keep_trying_apart(self: Arc<Self>, entry: Box<Entry>, tracked: Tracked) {
+    pub(super) fn keep_trying_apart(self: Arc<Self>, entry: Box<Entry>, until: (Tracked, Owed)) {
         let spawner = Arc::clone(&self.spawner);
         spawner.spawn(Box::pin(async move {
             self.keep_trying(entry).await;
-            drop(tracked);
+            drop(until);
         }));
+    }
+
+    /// Whether this node has the end of an attempt of this key, which the store does not have yet.
+    pub(super) fn owes(&self, id: &KeyId) -> bool {
+        self.unwritten.holds(id) || self.backlog.as_ref().is_some_and(|ends| ends.holds(id))
     }
 
     async fn keep_trying(&self, mut entry: Box<Entry>) {

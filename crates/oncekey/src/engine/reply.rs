@@ -148,10 +148,11 @@ pub enum Refused {
 pub enum Unavailable {
     /// The store does not answer, or refuses to work as it is set up.
     Store,
-    /// The store failed over, and what it may have lost is being put back. Never a reason to run
-    /// without protection: what was lost may have been this very key.
+    /// The store failed over, and what it may have lost is being put back; or it answers, and nobody
+    /// has found out yet whether it did. Never a reason to run without protection: what was lost may
+    /// have been this very key.
     Regressed,
-    /// This node has as many claims under way as it may.
+    /// This node has as many claims or attempts under way as it may.
     Busy,
     /// This node is shutting down.
     Draining,

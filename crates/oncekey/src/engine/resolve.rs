@@ -1,6 +1,8 @@
 //! Saying what became of work of which nobody knew.
 
 use std::fmt;
+use std::pin::pin;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use oncekey_core::policy::{Ending, Fit, Policy, Verdict};
@@ -8,9 +10,15 @@ use oncekey_core::{
     KeyId, Origin, Record, Saved, State, Store as _, StoreError, Write, derived_key,
 };
 
+use super::caught::caught;
 use super::end::{End, Entry};
 use super::ring::Note;
+use super::within::within;
 use super::{Engine, Shared};
+
+/// How long a probe may take: longer than any upstream takes to answer a question, and short enough that
+/// the keys behind it are still looked at.
+const LONGEST_PROBE: Duration = Duration::from_secs(30);
 
 /// Somebody who can find out whether work happened: by asking the upstream for the derived key, or
 /// by looking for its trace in a ledger.
@@ -21,7 +29,8 @@ pub trait Probe: fmt::Debug + Send + Sync + 'static {
     /// Did it happen?
     ///
     /// `No` only if it cannot happen any more either: a request that is still under way somewhere
-    /// would come to pass after the key was freed.
+    /// would come to pass after the key was freed. A probe that panics or takes longer than half a
+    /// minute could not tell.
     async fn did_it_happen(&self, doubt: &Doubt<'_>) -> Happened;
 }
 
@@ -117,7 +126,13 @@ impl Shared {
     pub(super) async fn ask_probe(&self, record: &Record, policy: &Policy) -> Probed {
         let Some(probe) = &self.probe else { return Probed::AsBefore };
         let doubt = Doubt { record, origin: self.origin_of(record), namespace: &self.namespace };
-        let resolution = match probe.did_it_happen(&doubt).await {
+        // Somebody else's code: it may hang or panic, and neither may cost the key or the sweeper.
+        let asked = pin!(caught(probe.did_it_happen(&doubt)));
+        let happened = within(LONGEST_PROBE, asked).await.flatten().unwrap_or_else(|| {
+            tracing::warn!(fence = %record.fence, "a probe panicked or did not answer in time");
+            Happened::CannotTell
+        });
+        let resolution = match happened {
             Happened::Yes(saved) => Resolution::Succeeded(saved),
             Happened::No => Resolution::Release,
             Happened::CannotTell => return Probed::AsBefore,

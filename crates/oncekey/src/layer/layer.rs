@@ -57,6 +57,8 @@ pub(super) struct Config {
     pub(super) scope: ScopeFrom,
     pub(super) problems: Box<str>,
     pub(super) status: Option<StatusPath>,
+    /// Where a status URL looks besides `scope`.
+    pub(super) status_scopes: Vec<ScopeFrom>,
     pub(super) exactly: Exactly,
     pub(super) key_hash: KeyHash,
     pub(super) outcomes: Outcomes,
@@ -92,6 +94,7 @@ impl IdempotencyLayer {
             exactly: Exactly::new(engine.chance()),
             engine,
             scope: ScopeFrom::credential(),
+            status_scopes: Vec::new(),
             problems: problem::DEFAULT_BASE.into(),
             status: None,
             key_hash: KeyHash::default(),
@@ -151,6 +154,14 @@ impl LayerBuilder {
     pub fn status_path(mut self, prefix: &str) -> Result<Self, LayerError> {
         self.config.status = Some(StatusPath::new(prefix).ok_or(LayerError::StatusPath)?);
         Ok(self)
+    }
+
+    /// Sets the scopes under which status URLs look for a key besides [`scope`](Self::scope): those of
+    /// rules that a closure chooses and that have scopes of their own. A request for a status does not
+    /// say which rule its key came under.
+    pub fn status_scopes(mut self, scopes: impl IntoIterator<Item = ScopeFrom>) -> Self {
+        self.config.status_scopes = scopes.into_iter().collect();
+        self
     }
 
     /// Sets the page that explains the problems; the code of each is an anchor in it. The default
@@ -215,6 +226,7 @@ impl LayerBuilder {
         }
         if let Rules::One(rule) = &config.rules {
             config.check_status_path(rule);
+            config.status_scopes.extend(rule.own_scope().cloned());
         }
         IdempotencyLayer(Arc::new(config))
     }

@@ -3,14 +3,16 @@
 //! "Did my payment go through?" without sending it again. Whoever asks is put into a scope like
 //! everybody else, so a key of another scope is not found. Asking has no effect on the record.
 
+use std::collections::HashSet;
+use std::time::Duration;
+
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_LENGTH, LOCATION, RETRY_AFTER};
 use http::request::Parts;
 use http::{HeaderValue, Method, Response, StatusCode};
 use http_body::Body;
-use oncekey_core::{ErrorKind, Key, KeyError, StoreError};
+use oncekey_core::{ErrorKind, Key, KeyError, KeyId, StoreError};
 use serde_json::json;
-use std::time::Duration;
 
 use super::body::ResponseBody;
 use super::headers::{self, Mark, Status, mark};
@@ -119,13 +121,20 @@ async fn look<B: Body>(
     parts: &Parts,
 ) -> Response<ResponseBody<B>> {
     let with = (Some(key), request);
-    let scope = match config.scope.find(parts) {
-        Ok(scope) => scope,
+    let ids = match ids_of(config, key, parts) {
+        Ok(ids) => ids,
         Err(NoScope) => {
             return refuse(config, Outcome::InvalidRequest, NoScope.problem(), with);
         }
     };
-    match config.engine.look(&config.engine.key_id(&scope, key)).await {
+    let mut looked = Ok(None);
+    for id in ids {
+        looked = config.engine.look(&id).await;
+        if !matches!(looked, Ok(None)) {
+            break;
+        }
+    }
+    match looked {
         Ok(None) => {
             let problem = Problem::new(
                 Code::KeyNotFound,
@@ -147,6 +156,19 @@ async fn look<B: Body>(
             refuse(config, Outcome::StoreUnavailable, Problem::from(&refused), with)
         }
     }
+}
+
+/// What the record of a key may be called: in every scope that a rule may have put the caller into. All of
+/// them are the caller's own.
+fn ids_of(config: &Config, key: &Key, parts: &Parts) -> Result<Vec<KeyId>, NoScope> {
+    let scopes = std::iter::once(&config.scope).chain(&config.status_scopes);
+    let mut ids: Vec<KeyId> = scopes
+        .filter_map(|from| from.find(parts).ok())
+        .map(|scope| config.engine.key_id(&scope, key))
+        .collect();
+    let mut seen = HashSet::new();
+    ids.retain(|id| seen.insert(*id));
+    if ids.is_empty() { Err(NoScope) } else { Ok(ids) }
 }
 
 fn replay<B: Body>(

@@ -118,7 +118,7 @@ fn unavailable(why: Unavailable) -> &'static str {
             "The store of idempotency keys cannot be asked just now, so nothing was executed."
         }
         Unavailable::Regressed => {
-            "The store of idempotency keys failed over and is being put right, so nothing was \
+            "The store of idempotency keys may have failed over and is being put right, so nothing was \
              executed."
         }
         Unavailable::Busy => {

@@ -20,6 +20,8 @@ pub(crate) enum Fault {
     Refused(ErrorKind),
     /// It takes effect, and its answer is lost.
     AnswerLost,
+    /// Of a claim: everybody gives up on it, and so long afterwards it takes effect.
+    Lands(Duration),
     /// It goes through, a second later.
     Late,
     /// It takes no effect, and no answer ever comes.
@@ -93,13 +95,23 @@ async fn with<T>(
         Fault::Hangs => std::future::pending().await,
         Fault::Panics => panic!("on purpose"),
         Fault::Unreached => unreachable!("only renewals say so"),
+        Fault::Lands(_) => unreachable!("only claims do so"),
     }
 }
 
 #[async_trait]
 impl Store for FaultyStore {
     async fn claim(&self, claim: &Claim) -> Result<Claimed, StoreError> {
-        with(self.fault("claim"), self.inner.claim(claim)).await
+        let fault = self.fault("claim");
+        if let Fault::Lands(after) = fault {
+            let (inner, claim) = (Arc::clone(&self.inner), claim.clone());
+            tokio::spawn(async move {
+                tokio::time::sleep(after).await;
+                drop(inner.claim(&claim).await);
+            });
+            return Err(StoreError::new(ErrorKind::Ambiguous, "on purpose"));
+        }
+        with(fault, self.inner.claim(claim)).await
     }
 
     async fn renew(&self, leases: &[Lease], span: Duration) -> Result<Vec<Renewal>, StoreError> {

@@ -8,6 +8,7 @@ mod answers;
 mod erasing;
 mod faults;
 mod journal;
+mod late;
 mod loops;
 mod outages;
 mod owners;

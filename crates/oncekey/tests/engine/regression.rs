@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use oncekey::core::browse::{Browse, Filter, Page};
+use oncekey::core::policy::StoreDown;
 use oncekey::core::saved::NotKept;
 use oncekey::core::store::Purged;
 use oncekey::core::{
@@ -31,6 +32,8 @@ struct Rewindable {
     adopted: AtomicUsize,
     /// How long it takes to put a record back.
     slow: Mutex<Duration>,
+    /// How long it takes to say which life it is in.
+    pensive: Mutex<Duration>,
 }
 
 /// The same store, but reads are answered from a copy that nobody has rewound: whoever looks for
@@ -42,7 +45,8 @@ impl Rewindable {
     fn new(clock: &Arc<SceneClock>) -> Arc<Self> {
         let now = Mutex::new(Arc::new(MemoryStore::new(Arc::clone(clock) as Arc<dyn Clock>)));
         let (clock, life, adopted) = (Arc::clone(clock), 0.into(), 0.into());
-        Arc::new(Self { clock, now, life, adopted, slow: Mutex::default() })
+        let (slow, pensive) = (Mutex::default(), Mutex::default());
+        Arc::new(Self { clock, now, life, adopted, slow, pensive })
     }
 
     fn now(&self) -> Arc<MemoryStore> {
@@ -148,6 +152,8 @@ impl Restore for Rewindable {
     }
 
     async fn lineage(&self) -> Result<Lineage, StoreError> {
+        let pensive = *self.pensive.lock().unwrap();
+        tokio::time::sleep(pensive).await;
         Ok(Lineage::new(format!("life-{}", self.life.load(Ordering::SeqCst))))
     }
 
@@ -479,5 +485,29 @@ async fn a_void_grant_does_not_swallow_what_is_put_back() {
         reply = scene.ask("k1", 1, 201, NO_TIME).await;
     }
     assert!(matches!(reply, Reply::Refused(Refused::NotRetained { .. })), "{reply:?}");
+    assert_eq!(scene.runs(), 1);
+}
+
+/// I33, I35: a store that answers is not down. A route that prefers to run without protection while the
+/// store is down does not run because nobody has looked yet whether the store has forgotten something.
+#[tokio::test]
+async fn nothing_runs_unprotected_while_the_store_answers() {
+    let folder = tempfile::tempdir().unwrap();
+    let policy = Policy { store_down: StoreDown::PassUnprotected, ..policy() };
+    let mut scene = Scene::new(policy);
+    let store = Rewindable::new(&scene.clock);
+    scene.engine = node(&scene, &store, folder.path()).build().unwrap();
+    assert!(matches!(scene.ask("done", 1, 201, NO_TIME).await, Reply::Ran(_)));
+    *store.pensive.lock().unwrap() = Duration::from_secs(3);
+    let other = tempfile::tempdir().unwrap();
+    scene.engine = node(&scene, &store, other.path()).build().unwrap();
+    for key in ["done", "new"] {
+        match scene.ask(key, 1, 201, NO_TIME).await {
+            Reply::Refused(Refused::Unavailable { why, .. }) => {
+                assert_eq!(why, Unavailable::Regressed, "{key}");
+            }
+            reply => panic!("{key}: {reply:?}"),
+        }
+    }
     assert_eq!(scene.runs(), 1);
 }

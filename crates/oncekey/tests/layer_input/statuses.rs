@@ -2,7 +2,7 @@
 
 use axum::body::Body;
 use bytes::Bytes;
-use http::{HeaderName, Method, Request, Response};
+use http::{HeaderName, HeaderValue, Method, Request, Response};
 use oncekey::core::saved::Saved;
 use oncekey::core::{Fingerprint, Headers, Key, Places, Policy, Scope};
 use oncekey::engine::{Call, Engine, Finish, RequestId};
@@ -31,6 +31,33 @@ async fn a_status_url_gives_the_answer() {
     assert_eq!(seen.header("idempotency-key"), format!("\"{KEY}\""));
     assert_eq!(seen.header("cache-control"), "no-store");
     assert_eq!(rig.runs(), 1);
+}
+
+/// A rule may put its callers into a scope of its own, and a request for a status does not say which rule
+/// its key came under.
+#[tokio::test]
+async fn a_status_url_finds_keys_of_rules_with_scopes_of_their_own() {
+    let tenant = || ScopeFrom::header(HeaderName::from_static("x-tenant"));
+    let rule = || required().scope(tenant());
+    let one = IdempotencyLayer::builder(engine()).scope(ScopeFrom::credential()).rule(rule());
+    let chosen = std::sync::Arc::new(rule());
+    let choosing = IdempotencyLayer::builder(engine())
+        .scope(ScopeFrom::credential())
+        .rules(move |_| Some(std::sync::Arc::clone(&chosen)))
+        .status_scopes([tenant()]);
+    for layer in [one, choosing] {
+        let rig = Rig::counting(layer.status_path(PREFIX).unwrap());
+        let with = |mut request: Request<Body>, tenant: &'static str| {
+            request.headers_mut().insert("x-tenant", HeaderValue::from_static(tenant));
+            request
+        };
+        rig.send(with(post(KEY, "{}"), "a")).await;
+        let status = || Request::get(format!("{PREFIX}{KEY}")).body(Body::empty()).unwrap();
+        assert_eq!(rig.send(with(status(), "a")).await.text(), "run 1");
+        for other in [rig.send(with(status(), "b")).await, rig.send(status()).await] {
+            other.assert_refused(404, "idempotency_key_not_found", "unknown");
+        }
+    }
 }
 
 #[tokio::test]

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use oncekey::core::{Claim, Claimed, ErrorKind, Grant, Store, Write};
+use oncekey::core::{Claim, Claimed, Clock as _, ErrorKind, Grant, Renewal, Store, Write};
 
 use crate::common::{self, LONG, file};
 use crate::scene::{Scene, is_noticed, is_told};
@@ -88,6 +88,25 @@ async fn a_damaged_record_disturbs_no_other_key() {
         assert_eq!(mine.expect("a sound record is written"), Write::Applied);
         assert!(is_noticed(&damaged, subject.name), "{}: not noticed", subject.name);
         assert_eq!(scene.store.release(&lease).await.expect("a release"), Write::Applied);
+        scene.restore();
+    }
+}
+
+/// F55, I7: a damaged record is lost, and the leases beside it in the same call are renewed.
+#[tokio::test]
+async fn a_damaged_record_costs_no_other_its_renewal() {
+    let scene = Scene::new().await;
+    let subject = scene.subject("running");
+    for damage in ["owner = x'00'", "state = 99", "sent = 99", "format = 99"] {
+        let mut leases = vec![subject.lease];
+        for number in [80, 81] {
+            leases.push(common::win(&scene.store, &common::claim(number, number)).await.0);
+        }
+        leases.swap(0, 1);
+        scene.damage(&format!("UPDATE oncekey_records SET {damage} WHERE id = {}", subject.row));
+        let renewed = scene.store.renew(&leases, SPAN).await.expect("the others are renewed");
+        let held = Renewal::Until(scene.clock.now().after(SPAN));
+        assert_eq!(renewed, [held, Renewal::Lost, held], "{damage}");
         scene.restore();
     }
 }

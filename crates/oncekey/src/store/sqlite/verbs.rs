@@ -189,12 +189,15 @@ pub(super) fn renew(
     now: Timestamp,
 ) -> Result<Vec<Renewal>, Failure> {
     let until = now.after(span);
-    let renewed = |lease: &Lease| match judged(statements, lease, Act::Renew)? {
-        (Judgement::Apply | Judgement::Already, row) => {
+    let renewed = |lease: &Lease| match judged(statements, lease, Act::Renew) {
+        Ok((Judgement::Apply | Judgement::Already, row)) => {
             statements.get(RENEW)?.execute(params![row, until.micros()])?;
             Ok(Renewal::Until(until))
         }
-        (Judgement::Fenced, _) => Ok(Renewal::Lost),
+        Ok((Judgement::Fenced, _)) => Ok(Renewal::Lost),
+        // A damaged row must not cost the leases behind it, whose owners are alive.
+        Err(failure) if failure.is_about_one_record() => Ok(Renewal::Lost),
+        Err(failure) => Err(failure),
     };
     leases.iter().map(renewed).collect()
 }
