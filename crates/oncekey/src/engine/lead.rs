@@ -177,11 +177,12 @@ fn settled(
     saved: Option<Saved>,
 ) -> Settled {
     let answer = match (verdict, recorded) {
-        (_, Recorded::Tombstone(_) | Recorded::Unknown | Recorded::Fenced)
-        | (Verdict::Tombstone(_) | Verdict::Unknown, _) => None,
+        (_, Recorded::Tombstone(_) | Recorded::Unknown | Recorded::Fenced) => None,
+        // The upstream said "not now" to all of them, or something in front of it that it is gone, and no
+        // record will ever say more.
+        (Verdict::Release, _) | (Verdict::Unknown, Recorded::Unprotected) => saved,
+        (Verdict::Tombstone(_) | Verdict::Unknown, _) => None,
         (Verdict::Keep, _) => kept_of(&call.policy, verdict, saved.as_ref()),
-        // The upstream said "not now" to all of them.
-        (Verdict::Release, _) => saved,
     };
     let ttl = match (verdict, recorded) {
         (Verdict::Keep, Recorded::Kept | Recorded::Journalled) => call.policy.retention,
@@ -210,6 +211,7 @@ fn told_without_record(call: &Call, verdict: Verdict, ending: Ending) -> Settled
         End::Release | End::Complete(Completion { answer: Answer::Kept(_), .. }) => {
             Settled::AskAgain
         }
+        End::Unknown if call.policy.class.may_send_again() => Settled::AskAgain,
         End::Unknown => Settled::Refused(Refused::Unknown { original }),
         End::Complete(Completion {
             answer: Answer::Tombstone(Tombstone { status, reason }),

@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use oncekey::core::policy::{InFlight, Mark, Retain, StoreDown};
 use oncekey::core::saved::NotKept;
-use oncekey::core::{Class, ErrorKind, Policy, State, Store};
+use oncekey::core::{Class, ErrorKind, Policy, State, Store, Write};
 use oncekey::engine::{
     Attempt, Doubt, Finish, Happened, Probe, Ran, Recorded, Refused, Reply, Unavailable,
 };
@@ -66,7 +66,8 @@ async fn a_lost_claim_is_given_back_after_a_long_outage() {
         let record = scene.store.get(&record_id).await.unwrap().expect("it stands");
         assert!(matches!(record.state, State::Running { .. }));
         if swept {
-            drop(scene.store.unknown(&record.lease()).await.unwrap());
+            let swept = scene.store.unknown(&record.lease()).await.unwrap();
+            assert_eq!(swept, Write::Applied);
         }
         store.fail_all(None);
         tokio::time::sleep(60 * SECOND).await;

@@ -207,8 +207,14 @@ impl Judge<'_> {
                 attempt.claim.fingerprint == asked
                     && (attempt.unknown || attempt.marked == Sent::Yes)
             }),
-            Refused::NotRetained { .. } | Refused::Expired { .. } => {
+            Refused::NotRetained { original, .. } | Refused::Expired { original } => {
+                // Or it waited for an attempt without protection, of which there is no record.
+                let led = |(request, work): (&u32, &Work)| {
+                    let ended_so = work.fence.is_none() && work.end.is_some() && work.id == job.id;
+                    request_name(*request) == **original && work.by == served.by && ended_so
+                };
                 any(&|attempt| attempt.claim.fingerprint == asked && attempt.completed.is_some())
+                    || self.works.iter().any(led)
             }
             Refused::InProgress { waited, .. } => {
                 *waited <= most_waited(job, self.history) && !self.slept_through(job)
