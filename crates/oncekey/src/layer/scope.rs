@@ -133,10 +133,15 @@ impl fmt::Debug for ScopeFrom {
 
 impl NoScope {
     pub(super) fn problem(self) -> Problem {
-        Problem::new(
+        let mut problem = Problem::new(
             Code::ScopeMissing,
             "It cannot be told whom the Idempotency-Key belongs to. Nothing was executed.",
-        )
+        );
+        problem.hint = Some(
+            "Send the credentials by which this operation knows its callers, once. Its operator knows \
+             which header that is.",
+        );
+        problem
     }
 }
 

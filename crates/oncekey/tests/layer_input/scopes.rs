@@ -41,6 +41,7 @@ async fn a_request_without_its_scope_is_refused() {
         let rig = rig(scope);
         let seen = rig.send(post(KEY, "{}")).await;
         seen.assert_refused(403, "idempotency_scope_missing", "no");
+        assert!(seen.text().contains(r#""hint":"Send the credentials"#), "{}", seen.text());
         assert_eq!(rig.runs(), 0);
     }
     let rig = rig(tenant());
