@@ -11,7 +11,7 @@ use axum::body::Body;
 use http::{Request, Response};
 use metrics::{Counter, CounterFn, Gauge, Histogram, HistogramFn, Metadata, Recorder, Unit};
 use oncekey::clock::SystemClock;
-use oncekey::core::policy::{InFlight, Limits};
+use oncekey::core::policy::{InFlight, Limits, Verdict};
 use oncekey::core::{Key, MemoryStore, Policy, Scope};
 use oncekey::engine::Engine;
 use oncekey::layer::{IdempotencyLayer, LayerBuilder, Rule, ScopeFrom};
@@ -127,6 +127,32 @@ fn the_span_of_a_replay_leads_to_its_original() {
     assert_eq!(second["idempotency.fence"], first["idempotency.fence"]);
     assert_eq!(second["idempotency.attempt"], "2");
     assert!(!format!("{:?}", seen.spans).contains(KEY));
+}
+
+/// A doubt that begins with an answer of the upstream can be found: the answer went out as it came.
+#[test]
+fn the_span_of_an_answer_that_is_not_kept_says_so() {
+    let _alone = alone();
+    for (verdict, recorded) in [
+        (Verdict::Keep, None),
+        (Verdict::Unknown, Some("unknown")),
+        (Verdict::Release, Some("released")),
+    ] {
+        let spans = Spans::default();
+        let guard = tracing::subscriber::set_default(spans.clone());
+        on_a_runtime(async {
+            let policy = Policy::default();
+            let policy = Policy { keep: policy.keep.clone().first(201, verdict), ..policy };
+            let rule = Rule::new("r").policy(policy).expect("a policy");
+            send_all(layer().rule(rule), [post(Some(KEY), "{}")]).await;
+        });
+        drop(guard);
+        let seen = spans.0.lock().expect("no panic");
+        let span = seen.spans.iter().find(|span| span.contains_key("idempotency.mode"));
+        let span = span.expect("a span");
+        assert_eq!(span["idempotency.outcome"], "executed");
+        assert_eq!(span.get("idempotency.recorded").map(String::as_str), recorded);
+    }
 }
 
 /// T1: nobody shares keys by accident without having been told.

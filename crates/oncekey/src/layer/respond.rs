@@ -40,6 +40,10 @@ impl Visit {
             idempotency.replayed = false,
             idempotency.fence = fence.map(Fence::number)
         );
+        if recorded != Recorded::Kept {
+            // Where a doubt begins: the answer went out as it came, and a retry will be told otherwise.
+            self.span.record("idempotency.recorded", recorded.label());
+        }
         match value {
             Some(Ended::Answer(mut response)) => {
                 // An answer that broke off goes to its client as far as it came, and is none.

@@ -73,6 +73,7 @@ impl Visit {
             idempotency.replayed = Empty,
             idempotency.attempt = Empty,
             idempotency.fence = Empty,
+            idempotency.recorded = Empty,
             idempotency.original_request_id = Empty,
             idempotency.original_traceparent = Empty,
         );
