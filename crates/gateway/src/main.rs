@@ -28,6 +28,7 @@ mod telemetry;
 mod together;
 mod token;
 mod upstream;
+mod vigil;
 mod watch;
 mod well_known;
 

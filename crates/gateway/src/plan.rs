@@ -78,8 +78,11 @@ fn service(
     };
     let mut layer = IdempotencyLayer::builder(keeping.engine.clone())
         .rules(|parts| parts.extensions.get::<Assigned>()?.rule())
-        // Routes have scopes of their own; this is for status URLs.
+        // Routes have scopes of their own; these are for status URLs.
         .scope(scope_of(&config.scope, secrets.tokens.as_ref()))
+        .status_scopes(
+            config.routes.iter().map(|route| scope_of(&route.scope, secrets.tokens.as_ref())),
+        )
         .key_hash(key_hash)
         // What watches, traces and CORS go by.
         .outcomes(Outcomes::InExtensions)

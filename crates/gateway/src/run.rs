@@ -11,7 +11,7 @@ use crate::args::RunArgs;
 use crate::config::{Config, LogFormat, Options};
 use crate::exit::{self, Exit};
 use crate::notify::Notify;
-use crate::serve::{Origin, Running};
+use crate::serve::{Origin, Ports, Running};
 use crate::telemetry::logs::{self, Flush, Format, Logs};
 use crate::telemetry::prometheus::{self, Prometheus};
 use crate::watch::Watch;
@@ -25,10 +25,16 @@ pub(crate) async fn run(args: RunArgs) -> Result<(), Exit> {
         Some(_) | None => None,
     };
     let options = Options { upstream: to, listen, admin, store, mode };
-    let origin = Origin { file, options, drain: None };
+    let origin = Origin { file, options, drain: None, ports: Ports::Addresses };
     let config = origin.load()?;
     let _flush = install_logs(&config)?;
     config.warnings.iter().for_each(|warning| tracing::warn!("{warning}"));
+    if config.store.kind() == "memory" {
+        tracing::warn!(
+            "records are kept in memory only: after a restart every retry runs again, and other \
+             gateways know nothing of them; for more than a trial use --store sqlite://oncekey.db"
+        );
+    }
     let metrics = install_metrics(&config)?;
     let mut signals = Signals::listen()?;
     let upstream = config.server.upstream.clone();

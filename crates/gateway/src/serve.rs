@@ -21,6 +21,7 @@ use tokio::sync::{Mutex, Notify};
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
+pub(crate) use self::bind::Ports;
 use self::bind::{bind, bind_admin, local};
 use crate::admin::{self, Access, Admin, Audit, Events, Gateway, Reload, RouteView, Token};
 use crate::completer::Completer;
@@ -35,6 +36,7 @@ use crate::route::Route;
 use crate::stop::{Stop, Stopper, stop};
 use crate::telemetry::prometheus::Prometheus;
 use crate::telemetry::trace::Tracer;
+use crate::vigil::Vigil;
 
 /// A gateway that serves clients.
 pub(crate) struct Running {
@@ -57,6 +59,7 @@ pub(crate) struct Origin {
     pub(crate) options: Options,
     /// How it ends, whatever the configuration says: for a program that somebody watches.
     pub(crate) drain: Option<Drain>,
+    pub(crate) ports: Ports,
 }
 
 /// What those need who look at the gateway or change it while it runs.
@@ -130,8 +133,8 @@ impl Running {
     ) -> Result<Self, Exit> {
         let started = Started { config: config.clone(), files: config.fixed_files() };
         // First of all, because a start that fails here must not leave a new store behind.
-        let listener = bind(&config.server.listen).await?;
-        let operators = bind_admin(config.admin.listen).await?;
+        let listener = bind(&config.server.listen, origin.ports).await?;
+        let operators = bind_admin(config.admin.listen, origin.ports).await?;
         let keeping = Keeping::open(&config.store).await?;
         let tracer = Tracer::start(&config)?;
         let plan = Plan::new(&config, &keeping, &tracer)?;
@@ -251,11 +254,13 @@ impl Gate {
         let (engine, store) = (self.keeping.engine.clone(), self.keeping.store.clone());
         let (events, access) = (self.front.events.clone(), Arc::clone(&self.access));
         let ledger = self.ledger.clone();
+        let written = self.started.config.store.written();
         let admin = Admin::new(engine, store, self, metrics, access)
             .events(events)
             .ledger(ledger)
             .audit(audit)
-            .instance(instance);
+            .instance(instance)
+            .written(written);
         admin::serve(listener, Arc::new(admin), async move { stop.raised().await }).await;
     }
 
@@ -338,7 +343,8 @@ fn loops(config: &Config, keeping: &Keeping, front: &Arc<Front>) -> Vec<JoinHand
         let found = plan.routes.routes().iter().find(|known| known.name() == route);
         found.map(|route| Arc::clone(&route.spec.policy))
     });
-    vec![tokio::spawn(reaper.run()), tokio::spawn(sweeper.run())]
+    let vigil = Vigil::new(keeping.engine.clone(), keeping.store.clone());
+    vec![tokio::spawn(reaper.run()), tokio::spawn(sweeper.run()), tokio::spawn(vigil.run())]
 }
 
 fn completer(keeping: &Keeping, front: &Arc<Front>, stop: Stop) -> Completer {
@@ -368,7 +374,7 @@ pub(crate) fn terms(config: &Config) -> Result<Terms, Exit> {
 }
 
 fn access(config: &Config) -> Result<Access, Exit> {
-    let access = Access::new(config.admin.listen, token(config)?, &[]);
+    let access = Access::new(config.admin.listen, token(config)?, &config.admin.names);
     let access = access.map_err(|error| unserved(&error))?;
     Ok(access.payload(config.admin.payload))
 }

@@ -60,17 +60,26 @@ fn help_lists_every_command_and_option() {
 
 #[test]
 fn a_wrong_command_line_is_a_usage_error() {
-    let wrong: [&[&str]; 17] = [
+    let wrong: [&[&str]; 26] = [
         &["run"],
         &["run", "--to", "banana"],
         &["run", "--to", ":3000", "--store", "foo://bar"],
         &["run", "--to", ":3000", "--mode", "foo"],
         &["run", "--to", ":3000", "--listen", "nowhere"],
+        &["run", "--to", ":99999"],
+        &["run", "--to", ":0"],
+        &["run", "--to", ":abc"],
+        &["run", "--to", "http://127.0.0.1:80800"],
+        &["run", "--to", "http://127.0.0.1:/"],
+        &["run", "--to", ":3000", "--admin", "127.0.0.1:87880"],
+        &["dev", "--to", ":99999"],
         &["dev", "--to", "3000"],
         &["keys", "list", "--limit", "0"],
         &["keys", "release", "0"],
         &["health", "--live", "--ready"],
         &["status", "--admin", "https://localhost"],
+        &["status", "--admin", "http://localhost:99999"],
+        &["status", "--admin", "http://localhost:"],
         &["--versoin"],
         &["--version=now"],
         &[""],
@@ -155,6 +164,32 @@ fn what_is_missing_and_what_was_meant_is_said() {
     let elsewhere =
         said(&["run", "--to", ":3000", "--listen", "192.0.2.1:80", "--store", "memory:"]);
     assert!(elsewhere.contains("does not have that address"), "{elsewhere}");
+    let warnings = elsewhere.matches("records are kept in memory only").count();
+    assert_eq!(warnings, 1, "{elsewhere}");
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("oncekey.toml");
+    let none = said(&["validate", "-c", file.to_str().expect("a name")]);
+    assert!(none.contains("there is no file") && none.contains("with -c"), "{none}");
+}
+
+/// Whoever starts a second gateway learns which of its two ports is taken, and how to choose another.
+#[test]
+fn a_port_that_is_taken_is_said_with_the_option_that_changes_it() {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let taken = listener.local_addr().expect("its number").to_string();
+    let free = "127.0.0.1:0";
+    for (listen, admin, named) in [
+        (taken.as_str(), free, ["for clients", "--listen", "server.listen"]),
+        (free, taken.as_str(), ["the admin listener", "--admin", "admin.listen"]),
+    ] {
+        let run = ["run", "--to", ":3000", "--store", "memory:", "--listen", listen];
+        let Output { status, stderr, .. } = oncekey(&[&run[..], &["--admin", admin]].concat());
+        assert_eq!(status.code(), Some(1));
+        let said = text(stderr);
+        for words in named.iter().chain([&taken.as_str(), &"is another program there?"]) {
+            assert!(said.contains(words), "{words}: {said}");
+        }
+    }
 }
 
 /// Whatever another server says, it is not taken for a gateway, and nothing is changed there.

@@ -119,7 +119,11 @@ fn warnings_end_the_program_only_if_it_is_strict() {
     let text =
         "version = 1\n[server]\nupstream = ':3000'\n[[route]]\nmatch = '/x'\nmode = 'optional'\n";
     fs::write(&file, text).expect("written");
-    assert_eq!(oncekey(&file, &["validate"]).status.code(), Some(0));
+    let Output { status, stderr, .. } = oncekey(&file, &["validate"]);
+    assert_eq!(status.code(), Some(0));
+    let said = String::from_utf8_lossy(&stderr).into_owned();
+    assert!(said.contains("warning[scope-guessed]"), "{said}");
+    assert!(said.contains("cookies and X-Api-Key do not count"), "{said}");
     assert_eq!(oncekey(&file, &["validate", "--strict"]).status.code(), Some(6));
     let missing = folder.path().join("no.toml");
     let Output { status, stderr, .. } = oncekey(&missing, &["validate"]);

@@ -214,6 +214,32 @@ fn a_wrong_mode_or_port_is_said_and_leaves_nothing() {
     assert_eq!(std::fs::read_dir(folder.path()).expect("a folder").count(), 0);
 }
 
+/// Both of its ports come from one option.
+#[test]
+fn a_port_that_is_taken_is_said_with_the_option_that_changes_it() {
+    let (lower, _upper) = neighbours();
+    let port = lower.local_addr().expect("its number").port();
+    drop(lower);
+    let mut command = Command::new(env!("CARGO_BIN_EXE_oncekey"));
+    let output = command.args(["dev", "--demo", "--port", &port.to_string()]).output();
+    let said = String::from_utf8(output.expect("the program runs").stderr).expect("UTF-8");
+    for words in ["the admin listener", "--port", &(port + 1).to_string()] {
+        assert!(said.contains(words), "{words}: {said}");
+    }
+    assert!(!said.contains("--listen"), "{said}");
+}
+
+/// Two ports side by side.
+fn neighbours() -> (std::net::TcpListener, std::net::TcpListener) {
+    let bind = |port: u16| std::net::TcpListener::bind(("127.0.0.1", port)).ok();
+    let found = std::iter::repeat_with(|| {
+        let lower = bind(0)?;
+        let upper = bind(lower.local_addr().ok()?.port().checked_add(1)?)?;
+        Some((lower, upper))
+    });
+    found.take(100).flatten().next().expect("two ports side by side")
+}
+
 fn ended(arguments: &[&str], folder: &Path) -> Option<i32> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_oncekey"));
     let output = command.arg("dev").args(arguments).env("TMPDIR", folder).output();

@@ -121,12 +121,15 @@ impl Access {
         let Some(name) = without_port(host) else { return false };
         let name = name.to_ascii_lowercase();
         let bare = name.strip_prefix('[').and_then(|name| name.strip_suffix(']')).unwrap_or(&name);
+        if self.names.contains(&name) {
+            return true;
+        }
         if let Ok(ip) = bare.parse::<IpAddr>() {
             let ip = ip.to_canonical();
             let listen = self.listen.ip().to_canonical();
             return ip.is_loopback() || ip == listen || listen.is_unspecified();
         }
-        name == "localhost" || self.names.contains(&name)
+        name == "localhost"
     }
 
     /// Looks at the value of an `Authorization` header.
@@ -215,7 +218,7 @@ mod tests {
 
     #[test]
     fn names_of_others_are_not_ours() {
-        let access = access("10.0.0.7:8788", &["Ops.example"]);
+        let access = access("10.0.0.7:8788", &["Ops.example", "10.0.0.9"]);
         for host in [
             "localhost",
             "LOCALHOST:8788",
@@ -223,6 +226,8 @@ mod tests {
             "[::1]:8788",
             "10.0.0.7",
             "ops.EXAMPLE:80",
+            // A balancer's.
+            "10.0.0.9:80",
         ] {
             assert!(access.knows_host(host), "{host}");
         }

@@ -87,7 +87,7 @@ fn admit(admin: &Admin, request: &Request, caller: &Caller) -> Result<(), Proble
         return Err(Problem::new(
             Code::HostRefused,
             "this listener does not go by the name in Host: use its address, or add the name to \
-             the names of the admin listener",
+             admin.names in the configuration",
         ));
     }
     refuse_other_sites(headers, host)?;

@@ -10,8 +10,6 @@ use axum::Extension;
 use axum::extract::State;
 use http::StatusCode;
 use oncekey::clock::{SystemUptime, Uptime as _};
-use oncekey::core::{Fence, KeyId, Lease, Owner, Store as _, Timestamp};
-use oncekey::engine::StoreHealth;
 use serde::Serialize;
 use serde_json::json;
 use tokio::sync::Mutex;
@@ -20,6 +18,7 @@ use super::access::Shown;
 use super::guard::Caller;
 use super::page::{self, Answer};
 use super::state::Admin;
+use crate::vigil;
 
 /// What the last look found, for as long as it counts.
 #[derive(Debug, Default)]
@@ -74,37 +73,11 @@ impl Readiness {
         {
             return checks.clone();
         }
-        let (store, upstream) = tokio::join!(store(admin), upstream(admin));
+        let store = vigil::ask(&admin.engine, &admin.store, WITHIN);
+        let (store, upstream) = tokio::join!(store, upstream(admin));
         let checks = vec![Check::new("store", store), Check::new("upstream", upstream)];
         *last = Some((SystemUptime.elapsed(), checks.clone()));
         checks
-    }
-}
-
-/// Whether the store answers.
-///
-/// A read is enough as long as claims go through. Once the engine leaves the store alone, only a
-/// claim would show that it works again, and none comes to a node that is not ready: so it is tried
-/// with a write that changes nothing.
-async fn store(admin: &Admin) -> Result<(), String> {
-    let nobody = KeyId::from_bytes([0; 32]);
-    let asked = match admin.engine.load().store {
-        StoreHealth::Answers => {
-            tokio::time::timeout(WITHIN, async { admin.store.get(&nobody).await.map(drop) }).await
-        }
-        StoreHealth::Resting => {
-            let fence = Fence::next(None, Timestamp::default());
-            let (owner, until) = (Owner::from_bytes([0; 16]), Timestamp::default());
-            let lease = Lease { id: nobody, fence, owner, until };
-            tokio::time::timeout(WITHIN, async { admin.store.release(&lease).await.map(drop) })
-                .await
-        }
-        StoreHealth::Regressed => return Err("the store has lost records".to_owned()),
-    };
-    match asked {
-        Ok(Ok(())) => Ok(()),
-        Ok(Err(error)) => Err(error.to_string()),
-        Err(_) => Err(format!("the store did not answer within {} ms", WITHIN.as_millis())),
     }
 }
 

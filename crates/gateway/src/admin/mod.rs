@@ -40,4 +40,4 @@ pub(crate) use self::events::{Event, Events, Mark};
 pub(crate) use self::gateway::{Gateway, Reload, RouteView};
 pub(crate) use self::guard::{ACTOR, IDENTITY};
 pub(crate) use self::serve::serve;
-pub(crate) use self::state::Admin;
+pub(crate) use self::state::{Admin, Written};

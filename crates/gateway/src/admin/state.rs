@@ -30,7 +30,18 @@ pub(crate) struct Admin {
     pub(super) readiness: Readiness,
     pub(super) instance: String,
     pub(super) ledger: Ledger,
+    pub(super) written: Written,
     started: Duration,
+}
+
+/// How records lie in the store: whether it can be searched for what clients sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Written {
+    /// It can.
+    #[default]
+    Clear,
+    /// Nothing that clients sent looks the same twice in it.
+    Encrypted,
 }
 
 /// How long an operator waits for a store. Longer than a failover of a good one; shorter than the
@@ -59,6 +70,7 @@ impl Admin {
             readiness: Readiness::default(),
             instance: String::from("oncekey"),
             ledger,
+            written: Written::default(),
             started: SystemUptime.elapsed(),
         }
     }
@@ -84,6 +96,12 @@ impl Admin {
     /// Shows what is read from here.
     pub(crate) fn ledger(mut self, ledger: Ledger) -> Self {
         self.ledger = ledger;
+        self
+    }
+
+    /// Whether its records are encrypted.
+    pub(crate) fn written(mut self, written: Written) -> Self {
+        self.written = written;
         self
     }
 

@@ -12,11 +12,12 @@ use super::Config;
 use super::flat::Flat;
 
 /// Settings that are read once, at the start.
-const FIXED: [&str; 20] = [
+const FIXED: [&str; 21] = [
     "server.listen",
     "server.instance",
     "server.max_connections",
     "admin.listen",
+    "admin.names",
     "admin.audit_file",
     "admin.payload",
     "store.url",

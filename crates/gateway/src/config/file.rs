@@ -14,7 +14,11 @@ const MOST: u64 = 8 * 1024 * 1024;
 
 /// Reads a file and everything that it includes. A table comes back with whatever could be read.
 pub(crate) fn read(path: &Path) -> Result<(Table, Vec<ConfigProblem>), ConfigProblem> {
-    let source = open(path, &path.display().to_string())?;
+    let source =
+        open(path, &path.display().to_string()).map_err(|problem| match path.exists() {
+            true => problem,
+            false => problem.note("name another file with -c"),
+        })?;
     let (mut table, mut problems) = read_document(&source);
     let folder = path.parent().unwrap_or_else(|| Path::new(""));
     let included = table.get("include").map(patterns).unwrap_or_default();

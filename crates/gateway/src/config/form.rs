@@ -1,14 +1,15 @@
 //! The forms that a string may have to have.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
 
+use http::uri::Authority;
 use http::{HeaderName, Uri};
 use oncekey::core::fingerprint::JsonPath;
 
 use super::statuses::read_statuses;
 use crate::route::{Exempt, Pattern, ScopePart, key_source, method};
-use crate::upstream::{Place, Target};
+use crate::upstream::{Place, Target, port_of};
 
 /// What a string has to look like.
 #[derive(Debug)]
@@ -46,7 +47,13 @@ pub(crate) static LISTEN: Form = Form {
         Err(_) if text.starts_with(':') => {
             complain(&format!("`{text}` has no address: 127.0.0.1{text} is for this machine only"))
         }
-        Err(_) => complain(&format!("`{text}` is not an IP address and a port")),
+        Err(_) => {
+            let ip = text.rsplit_once(':').is_some_and(|(ip, _)| {
+                ip.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>().is_ok()
+            });
+            let port = if ip { ": a port is a number from 0 to 65535" } else { "" };
+            complain(&format!("`{text}` is not an IP address and a port{port}"))
+        }
     },
 };
 
@@ -57,6 +64,18 @@ pub(crate) static LISTEN_ANYWHERE: Form = Form {
         Some(path) if path.len() > 1 && path.starts_with('/') => Ok(()),
         Some(_) => complain("the path of a socket begins with a slash"),
         None => (LISTEN.check)(text),
+    },
+};
+
+pub(crate) static HOST_NAME: Form = Form {
+    what: "the name of a host such as \"ops.internal\", without a port",
+    pattern: Some("^[A-Za-z0-9._-]+$"),
+    check: |text| {
+        let named = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+        match !text.is_empty() && text.bytes().all(named) {
+            true => Ok(()),
+            false => complain(&format!("`{text}` is not the name of a host")),
+        }
     },
 };
 
@@ -101,7 +120,12 @@ pub(crate) static URL: Form = Form {
     what: "a URL such as \"https://api.example.com/docs\"",
     pattern: Some("^https?://"),
     check: |text| match (text.parse::<Uri>(), text.contains('#')) {
-        (Ok(uri), false) if matches!(uri.scheme_str(), Some("http" | "https")) => Ok(()),
+        (Ok(uri), false) if matches!(uri.scheme_str(), Some("http" | "https")) => {
+            match uri.authority().map(port_of) {
+                Some(Err(error)) => complain(&error.to_string()),
+                Some(Ok(_)) | None => Ok(()),
+            }
+        }
         _ => complain("this is not a URL that begins with http:// or https:// and has no `#`"),
     },
 };
@@ -116,6 +140,9 @@ pub(crate) static ORIGIN: Form = Form {
                 && host.bytes().all(|byte| byte.is_ascii_graphic() && !b"/?#@*\"\\".contains(&byte))
                 && !host.bytes().any(|byte| byte.is_ascii_uppercase())
         };
+        let ported = |host: &str| {
+            host.parse::<Authority>().map_or(true, |authority| port_of(&authority).is_ok())
+        };
         let scheme = |scheme: &str| {
             scheme.starts_with(|first: char| first.is_ascii_lowercase())
                 && scheme.bytes().all(|byte| {
@@ -124,7 +151,7 @@ pub(crate) static ORIGIN: Form = Form {
         };
         match origin {
             _ if text == "*" => Ok(()),
-            Some((first, host)) if scheme(first) && plain(host) => Ok(()),
+            Some((first, host)) if scheme(first) && plain(host) && ported(host) => Ok(()),
             // As browsers write it, because it is compared byte by byte.
             _ => complain(&format!(
                 "`{text}` is not an origin: scheme, host and port as browsers send them, in lower \
@@ -259,6 +286,10 @@ mod tests {
             "http://169.254.169.254",
             "http://[fd00:ec2::254]",
             "http://app:0",
+            "http://app:99999",
+            "http://app:abc",
+            "http://app:/",
+            ":99999",
             "unix:app.sock",
         ] {
             assert!(!takes(&UPSTREAM, bad), "{bad}");
@@ -272,6 +303,10 @@ mod tests {
         );
         assert!(takes(&LISTEN_ANYWHERE, "unix:/run/a.sock") && takes(&LISTEN_ANYWHERE, "[::]:80"));
         assert!(!takes(&LISTEN_ANYWHERE, "unix:a.sock") && !takes(&LISTEN_ANYWHERE, "unix:/"));
+        assert!(takes(&HOST_NAME, "ops.internal") && takes(&HOST_NAME, "gateway_1"));
+        for bad in ["", "*", "*.internal", "ops:8788", "http://ops", "a b", "[::1]"] {
+            assert!(!takes(&HOST_NAME, bad), "{bad}");
+        }
         assert!(takes(&METHOD, "PUT") && !takes(&METHOD, "GET") && !takes(&METHOD, "put"));
         assert!(takes(&STORE_URL, "memory:") && !takes(&STORE_URL, "mongodb://x"));
         assert!(takes(&URL, "https://a/b") && !takes(&URL, "https://a/b#c") && !takes(&URL, "/b"));
@@ -279,5 +314,22 @@ mod tests {
             takes(&STATUS_PATH, "/k/") && !takes(&STATUS_PATH, "/") && !takes(&STATUS_PATH, "/k")
         );
         assert!(takes(&WORDS, "a b") && !takes(&WORDS, "") && !takes(&WORDS, "a\nb"));
+    }
+    #[test]
+    fn a_port_that_is_none_is_refused_wherever_an_address_is_written() {
+        for port in ["99999", "0", "abc", "", "+80"] {
+            for form in [&UPSTREAM, &URL, &ORIGIN] {
+                assert!(!takes(form, &format!("https://a.example:{port}")), "{port}");
+            }
+            assert!(!takes(&URL, &format!("https://a.example:{port}/docs")), "{port}");
+        }
+        for port in ["99999", "abc", ""] {
+            assert!(!takes(&LISTEN, &format!("127.0.0.1:{port}")), "{port}");
+            assert!(!takes(&LISTEN_ANYWHERE, &format!("[::1]:{port}")), "{port}");
+        }
+        assert!(takes(&LISTEN, "127.0.0.1:0"), "any free port");
+        for form in [&UPSTREAM, &URL, &ORIGIN] {
+            assert!(takes(form, "https://a.example:8443") && takes(form, "https://[::1]"));
+        }
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use oncekey::problem::Code;
 
 use super::flat::Flat;
-use crate::admin::Payload;
+use crate::admin::{Payload, Written};
 use crate::observe::Terms;
 
 /// `[server]`
@@ -74,6 +74,8 @@ pub(crate) struct Drain {
 #[derive(Clone, Debug)]
 pub(crate) struct Admin {
     pub(crate) listen: SocketAddr,
+    /// What else `Host` may say.
+    pub(crate) names: Vec<String>,
     pub(crate) token_file: Option<PathBuf>,
     pub(crate) audit_file: Option<PathBuf>,
     pub(crate) payload: Payload,
@@ -220,6 +222,7 @@ impl Reader<'_> {
     pub(crate) fn admin(&self) -> Admin {
         Admin {
             listen: self.address("admin.listen"),
+            names: self.flat.texts("admin.names").into_iter().map(str::to_owned).collect(),
             token_file: self.file("admin.token_file"),
             audit_file: self.file("admin.audit_file"),
             payload: match self.flat.word("admin.payload") {
@@ -354,6 +357,14 @@ impl fmt::Display for Listen {
 }
 
 impl StoreSection {
+    /// How records lie in the store.
+    pub(crate) fn written(&self) -> Written {
+        match self.encrypt_with_files.is_empty() {
+            true => Written::Clear,
+            false => Written::Encrypted,
+        }
+    }
+
     /// The word for the kind of store in metrics.
     pub(crate) fn kind(&self) -> &'static str {
         const KINDS: [&str; 6] = ["sqlite", "postgres", "mysql", "redis", "dynamodb", "memory"];

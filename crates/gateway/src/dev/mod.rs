@@ -25,7 +25,7 @@ use crate::config::{Config, Drain, Options};
 use crate::exit::{self, Exit};
 use crate::notify::Notify;
 use crate::run::install_metrics;
-use crate::serve::{Origin, Running};
+use crate::serve::{Origin, Ports, Running};
 use crate::telemetry::logs::{self, Flush, Format, Logs};
 
 /// The tail shows duplicates already; the log would only say them again. And keys that people type
@@ -72,7 +72,7 @@ async fn serve(args: DevArgs, folder: &Path, end: &mut End) -> Result<(), Exit> 
     };
     // Nobody sends clients here who would have to look away first.
     let drain = Drain { delay: Duration::ZERO, timeout: PATIENCE };
-    let origin = Origin { file: None, options, drain: Some(drain) };
+    let origin = Origin { file: None, options, drain: Some(drain), ports: Ports::One };
     let config = origin.load()?;
     let _flush = install_logs(&config)?;
     let metrics = install_metrics(&config)?;

@@ -167,6 +167,35 @@ mod tests {
     }
 
     #[test]
+    fn the_reference_has_every_line() {
+        let page = include_str!("../../../../docs/reference/cli.md");
+        let (_, rest) = page.split_once("| the line says |").expect("the table");
+        let (table, _) = rest.split_once("\n\n").expect("its end");
+        let plain = [
+            "executed",
+            "mismatch",
+            "would_mismatch",
+            "in_progress",
+            "missing_key",
+            "invalid_key",
+            "invalid_request",
+            "unknown",
+            "not_retained",
+            "unprotected",
+            "store_unavailable",
+        ];
+        let tail = Tail::new(Behind::Upstream);
+        let plain = plain.map(|outcome| tail.words(&event(outcome, None)).1);
+        let marks =
+            [Mark::Replayed, Mark::Coalesced, Mark::Duplicate, Mark::Hollow, Mark::Repeated];
+        let marked = marks.map(|mark| tail.words(&event("executed", Some(mark))).1);
+        for words in plain.iter().chain(&marked) {
+            assert!(!words.is_empty() && table.contains(&format!("| `{words}` |")), "{words}");
+        }
+        assert!(table.contains("| `no key`"), "the column before");
+    }
+
+    #[test]
     fn one_is_not_many() {
         let mut tail = Tail::new(Behind::Demo);
         assert_eq!(tail.sum(), "\n  0 requests, 0 second charges avoided.\n");

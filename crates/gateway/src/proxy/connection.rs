@@ -21,7 +21,7 @@ use super::paced::Paced;
 use super::presence::Presence;
 use super::sieve::Limits;
 use super::streams;
-use super::strict::{End, Executed, Pace, Strict, Verdict, document};
+use super::strict::{End, Executed, Pace, Strict, Verdict, document, note};
 use crate::stop::Stop;
 
 /// Which HTTP a client speaks.
@@ -109,9 +109,7 @@ where
         .with_upgrades();
     let ended = until_stopped(connection, stop, |connection| connection.graceful_shutdown()).await;
     if let Some(end) = said.end() {
-        metrics::counter!("oncekey_requests_refused_total", "reason" => end.why.label())
-            .increment(1);
-        tracing::info!(reason = end.why.label(), "a client was stopped");
+        note(end.why);
     }
     ended
 }

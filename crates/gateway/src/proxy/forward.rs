@@ -245,7 +245,17 @@ fn explain(failure: &Failure, route: Option<&Route>, care: Care) -> Response<Rep
             problem.retry_after = Some(COME_BACK);
         }
         // With a key the retry is safe: the class says so.
-        Undelivered::NoAnswer if again && care == Care::Great => problem.retryable = Retryable::Yes,
+        Undelivered::NoAnswer if again && care == Care::Great => {
+            problem.retryable = Retryable::Yes;
+            problem.hint = Some("Retry with the same key. Do not create a new one.");
+        }
+        // The first who hears of it is the one who would pay twice.
+        Undelivered::NoAnswer if care == Care::Great => {
+            problem.hint = Some(
+                "It may have been executed: do not try with a new key. Contact support with the id in \
+                 request_id.",
+            );
+        }
         Undelivered::NeverSent | Undelivered::NoAnswer => {}
     }
     told(problem, undelivered)

@@ -18,6 +18,7 @@ use super::forward::Reply;
 use super::headers::{Switch, say_forwarded, strip_hops};
 use super::paced::Paced;
 use super::presence::Presence;
+use super::strict::{Executed, Why, document, note};
 use super::watched::Watched;
 use crate::admin::Events;
 use crate::observe::{Observer, Reached};
@@ -76,7 +77,7 @@ impl Front {
         request: Request<Paced>,
     ) -> Response<Told> {
         if request.method() == Method::CONNECT {
-            return plain(StatusCode::METHOD_NOT_ALLOWED, Bytes::new());
+            return no_tunnel();
         }
         let plan = self.plan.load_full();
         let origin = plan.cors.origin(request.headers());
@@ -179,6 +180,15 @@ pub(super) fn refuse(status: u16, problem: String) -> Response<Told> {
     response.headers_mut().insert(CONTENT_TYPE, kind);
     // What is left of its body is no request.
     response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    response
+}
+
+/// What a client is told that takes the gateway for a way to somewhere else.
+fn no_tunnel() -> Response<Told> {
+    note(Why::Tunnel);
+    let mut response = refuse(Why::Tunnel.status(), document(Why::Tunnel, Executed::No));
+    // Nothing was cut off: what comes next is another request.
+    response.headers_mut().remove(CONNECTION);
     response
 }
 

@@ -23,7 +23,7 @@ use super::connection::{Deadlines, blame};
 use super::front::{Front, Peer, Told, refuse};
 use super::paced::Paced;
 use super::sieve::{Limits, Violation, check_path, is_authority, is_protected, length};
-use super::strict::{Executed, Pace, Verdict, Why, document};
+use super::strict::{Executed, Pace, Verdict, Why, document, note};
 use crate::stop::Stop;
 
 /// What common servers allow for one client, and more than any client needs.
@@ -101,11 +101,6 @@ async fn answer(
     let Some(end) = verdict.end() else { return response };
     note(end.why);
     without_connection(blame(response, Some(end)))
-}
-
-fn note(why: Why) {
-    metrics::counter!("oncekey_requests_refused_total", "reason" => why.label()).increment(1);
-    tracing::info!(reason = why.label(), "a client was stopped");
 }
 
 /// HTTP/2 has no such field: the stream ends, and the connection goes on.

@@ -17,7 +17,7 @@ use bytes::{Buf, BytesMut};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use self::farewell::Farewell;
-pub(super) use self::farewell::{Executed, document};
+pub(super) use self::farewell::{Executed, document, note};
 pub(super) use self::patience::{Pace, Patience};
 use self::verdict::Settled;
 pub(super) use self::verdict::{End, Verdict, Why};

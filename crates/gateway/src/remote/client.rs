@@ -16,6 +16,7 @@ use super::args::Target;
 use super::text::{block, plain};
 use crate::admin::{ACTOR, IDENTITY};
 use crate::exit::{self, Exit};
+use crate::upstream::port_of;
 
 /// Knows where a gateway is and how to be let in.
 #[derive(Debug)]
@@ -59,7 +60,8 @@ impl Client {
         if authority.as_str().contains('@') {
             return Err(usage("must not hold a password: use --token-file"));
         }
-        let port = authority.port_u16().unwrap_or(DEFAULT_PORT);
+        let port = port_of(authority).map_err(|error| usage(&format!("is wrong: {error}")))?;
+        let port = port.unwrap_or(DEFAULT_PORT);
         let authority = format!("{}:{port}", authority.host());
         Ok(Self { authority, port, token: token(target)? })
     }

@@ -5,6 +5,7 @@ use super::args::{
     ResolvedAs, ShowArgs, StatusArgs, Target,
 };
 use super::{control, health, keys, status};
+use crate::admin::Written;
 use crate::admin::tests::rig::{Plan, Rig, TOKEN};
 use crate::exit::Exit;
 
@@ -104,6 +105,26 @@ async fn records_are_listed_and_shown() {
     assert!(short.contains(&id) && short.lines().count() == 2, "{short}");
     let wrong = ListArgs { state: Some("lost".into()), ..list(&rig) };
     assert_eq!(said(keys::run(KeysCommand::List(wrong)).await).0, 64);
+}
+
+/// "No such record" would be a lie that somebody acts on.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_alone_is_not_looked_for_where_it_cannot_be_found() {
+    let rig = Rig::with(Plan { written: Written::Encrypted, ..Plan::default() }).await;
+    let id = rig.done("order-1").await.to_string();
+    let (key, scope) = (Some("order-1".to_owned()), Some("tenant-7".to_owned()));
+    for half in [
+        ListArgs { key: key.clone(), ..list(&rig) },
+        ListArgs { scope: scope.clone(), ..list(&rig) },
+    ] {
+        let (code, text) = said(keys::run(KeysCommand::List(half)).await);
+        assert_eq!(code, 64, "{text}");
+        assert!(text.contains("encrypted") && text.contains("together"), "{text}");
+    }
+    let both = ListArgs { key, scope, ..list(&rig) };
+    assert!(keys::run(KeysCommand::List(both)).await.unwrap().contains(&id));
+    let short = ListArgs { id: Some(id[..8].into()), ..list(&rig) };
+    assert!(keys::run(KeysCommand::List(short)).await.unwrap().contains(&id));
 }
 
 /// Eight digits are all that a log line shows of a record.

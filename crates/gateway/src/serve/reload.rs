@@ -25,8 +25,7 @@ impl Gate {
         let token = token(&new).map_err(said)?;
         let (notable, plain) = (self.notable(&old, &new, &terms), old.differs(&new));
         if reload == Reload::DryRun {
-            let dry = "nothing was changed: this was a dry run".to_owned();
-            return Ok(notable.into_iter().chain(plain).chain([dry]).collect());
+            return Ok(notable.into_iter().chain(plain).collect());
         }
         self.access.renew(token).map_err(|exposed| exposed.to_string())?;
         self.keeping.probes.replace(plan.knowers.clone());

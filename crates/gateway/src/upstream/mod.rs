@@ -36,7 +36,7 @@ pub(crate) use self::answer::Answer;
 pub(crate) use self::fault::Fault;
 pub(crate) use self::pool::Care;
 pub(crate) use self::stream::Stream;
-pub(crate) use self::target::{Place, Speaks, Target, Tls};
+pub(crate) use self::target::{Place, Speaks, Target, Tls, port_of};
 pub(crate) use self::trust::Trust;
 
 /// A request body on its way to the upstream: as it comes from the client, or read before.

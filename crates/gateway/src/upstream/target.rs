@@ -54,7 +54,14 @@ pub(crate) enum TargetError {
     Path,
     #[error("the address of an upstream has no user and no password")]
     User,
+    #[error(transparent)]
+    Port(#[from] PortError),
 }
+
+/// Without the text, too: whoever forgets the host writes a password in the place of the port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a port is a number from 1 to 65535")]
+pub(crate) struct PortError;
 
 impl FromStr for Target {
     type Err = TargetError;
@@ -90,13 +97,13 @@ impl FromStr for Target {
         if !matches!(uri.path(), "" | "/") || uri.query().is_some() {
             return Err(TargetError::Path);
         }
-        let port = authority.port_u16().unwrap_or(match tls {
+        let port = port_of(authority)?.unwrap_or(match tls {
             Tls::Plain => 80,
             Tls::Encrypted => 443,
         });
         // Without the brackets that an IPv6 address has in a URL.
         let host = authority.host().trim_start_matches('[').trim_end_matches(']').to_owned();
-        if host.is_empty() || port == 0 {
+        if host.is_empty() {
             return Err(TargetError::Syntax);
         }
         Ok(Self { place: Place::Tcp { host, port }, tls, speaks })
@@ -124,14 +131,33 @@ impl fmt::Display for Target {
 
 /// What somebody meant who left out the colon or the scheme.
 fn meant(text: &str) -> Option<String> {
-    let port = |text: &str| text.parse::<u16>().is_ok_and(|port| port > 0);
-    if port(text) {
+    if port(text).is_some() {
         return Some(format!(":{text}"));
     }
     let (host, number) = text.split_once(':')?;
     let named = |byte: u8| byte.is_ascii_alphanumeric() || b".-".contains(&byte);
     let is_host = !host.is_empty() && host.bytes().all(named);
-    (is_host && port(number)).then(|| format!("http://{text}"))
+    (is_host && port(number).is_some()).then(|| format!("http://{text}"))
+}
+
+/// The port that is written in an authority, if there is one.
+///
+/// `Authority::port_u16` has none for `:99999` and `:abc`, and the default would take its place: what
+/// was meant for one program would go to another. An empty port is most likely a variable that was
+/// not set.
+pub(crate) fn port_of(authority: &Authority) -> Result<Option<u16>, PortError> {
+    let place = authority.as_str().rsplit('@').next().unwrap_or_default();
+    match place.strip_prefix(authority.host()) {
+        Some("") => Ok(None),
+        Some(rest) => rest.strip_prefix(':').and_then(port).map(Some).ok_or(PortError),
+        None => Err(PortError),
+    }
+}
+
+/// Digits only: a sign is no part of a port.
+fn port(text: &str) -> Option<u16> {
+    let digits = text.bytes().all(|byte| byte.is_ascii_digit());
+    text.parse().ok().filter(|port| digits && *port > 0)
 }
 
 fn has_user(authority: &Authority) -> bool {
@@ -167,7 +193,6 @@ mod tests {
             ("0", "not an address: write"),
             ("me@host:3000", "not an address: write"),
             ("http://", "not an address"),
-            ("http://host:0", "not an address"),
             ("file:///etc/passwd", "use http, https, h2c or unix"),
             ("ftp://host", "use http, https, h2c or unix"),
             ("http://host/v1", "no path"),
@@ -180,6 +205,39 @@ mod tests {
             let error = text.parse::<Target>().unwrap_err().to_string();
             assert!(error.contains(advice), "{text}: {error}");
             assert!(!error.contains("secret"), "{error}");
+        }
+    }
+    /// The default port would be another program's.
+    #[test]
+    fn a_port_that_is_none_is_refused_and_never_replaced() {
+        for text in [
+            ":99999",
+            ":65536",
+            ":0",
+            ":00",
+            ":abc",
+            ":",
+            ":/",
+            ":+80",
+            ":-1",
+            ":80a",
+            "http://127.0.0.1:80800",
+            "http://host:/",
+            "http://host:",
+            "https://host:443443/",
+            "http://[::1]:99999",
+            "http://[::1]:",
+            "h2c://host:abc",
+        ] {
+            let error = text.parse::<Target>().unwrap_err().to_string();
+            let advice = "a port is a number from 1 to 65535";
+            assert!(error.contains(advice) || error.contains("not an address"), "{text}: {error}");
+        }
+        for text in [":99999", ":0", ":abc", ":", "http://127.0.0.1:80800", "http://host:/"] {
+            assert_eq!(text.parse::<Target>(), Err(TargetError::Port(PortError)), "{text}");
+        }
+        for text in [":1", ":65535", "http://[::1]:08080"] {
+            assert!(text.parse::<Target>().is_ok(), "{text}");
         }
     }
 }

@@ -6,4 +6,5 @@
 mod common;
 mod ending;
 mod load;
+mod lost;
 mod reload;

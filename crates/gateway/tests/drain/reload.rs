@@ -129,6 +129,29 @@ async fn a_reload_says_what_changed_in_routes_too() {
     gateway.says("ttl: ").await;
 }
 
+/// A script that reloads only if something would change goes by the list.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dry_run_without_a_change_says_that_nothing_would_change() {
+    let upstream = Stub::start(|_| Reply::ok("")).await;
+    let home = Home::on_sqlite();
+    home.configure(&upstream.url(), ROUTES);
+    let gateway = home.run();
+    let dry = |more: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_oncekey"));
+        command.args(["reload", "--dry-run", "--admin", &format!("http://{}", gateway.admin)]);
+        String::from_utf8(command.args(more).output().unwrap().stdout).unwrap()
+    };
+    assert_eq!(dry(&[]), "nothing would change\n");
+    let document: serde_json::Value = serde_json::from_str(&dry(&["--json"])).unwrap();
+    assert_eq!(
+        (&document["applied"], &document["changes"]),
+        (&false.into(), &Vec::<String>::new().into())
+    );
+    home.configure(&upstream.url(), &format!("{ROUTES}ttl = \"7h\"\n"));
+    let changes = dry(&[]);
+    assert!(changes.starts_with("would change:\n") && changes.lines().count() == 2, "{changes}");
+}
+
 /// Somebody puts it right without touching the file that names it.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_file_that_only_a_refused_configuration_names_is_watched() {

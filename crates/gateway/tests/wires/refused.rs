@@ -4,6 +4,7 @@ use std::io::Read as _;
 use std::process::{Command, Stdio};
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
 
 use crate::certificates;
 use crate::client::{Line, Way, pay, tls};
@@ -90,5 +91,41 @@ fn a_certificate_that_cannot_be_used_is_named_at_the_start() {
         program.stderr.take().unwrap().read_to_string(&mut said).unwrap();
         assert_eq!(program.wait().unwrap().code(), Some(3), "{said}");
         assert!(said.contains(why), "{said}");
+    }
+}
+
+/// A gateway is no way to somewhere else, and says so as it says everything.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_tunnel_is_refused_with_a_document_and_a_line() {
+    let home = Home::on_sqlite();
+    let upstream = Upstream::start(Speaks::Plain, home.path()).await;
+    home.configure(&upstream.url, ROUTES);
+    let gateway = home.run();
+    let request = b"CONNECT a:443 HTTP/1.1\r\nhost: a:443\r\n\r\n\
+                    GET / HTTP/1.1\r\nhost: a\r\nconnection: close\r\n\r\n";
+    let heard = crate::common::converse(gateway.address, request).await;
+    let heard = String::from_utf8_lossy(&heard).into_owned();
+    assert!(heard.starts_with("HTTP/1.1 405"), "{heard}");
+    assert!(heard.contains("application/problem+json"), "{heard}");
+    assert!(heard.contains("\"code\":\"tunnel\""), "{heard}");
+    assert_eq!(heard.matches("HTTP/1.1 ").count(), 2, "the next request is answered: {heard}");
+    gateway.says("\"reason\":\"tunnel\"").await;
+}
+
+/// As a balancer or a probe of a cluster asks, which knows the listener by a name.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_admin_listener_goes_by_the_names_that_it_was_given() {
+    let home = Home::on_sqlite();
+    let upstream = Upstream::start(Speaks::Plain, home.path()).await;
+    home.configure(&upstream.url, &format!("names = [\"Ops.internal\"]\n{ROUTES}"));
+    let gateway = home.run();
+    for (host, status) in [("ops.internal:8788", "200"), ("evil.example", "403")] {
+        let request = format!("GET /healthz HTTP/1.1\r\nhost: {host}\r\nconnection: close\r\n\r\n");
+        let mut stream = TcpStream::connect(gateway.admin).await.unwrap();
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut heard = String::new();
+        within("the answer", stream.read_to_string(&mut heard)).await.unwrap();
+        assert!(heard.starts_with(&format!("HTTP/1.1 {status}")), "{heard}");
+        assert_eq!(heard.contains("admin.names"), status == "403", "{heard}");
     }
 }

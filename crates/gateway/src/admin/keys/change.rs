@@ -86,7 +86,7 @@ pub(in super::super) async fn resolve(
             (Outcome::Succeeded, Some(saved)) => Resolution::Succeeded(saved),
             (Outcome::Failed, Some(saved)) => Resolution::Failed(saved),
             (Outcome::NotExecuted, None) => {
-                confirmed(&admin, &id, confirm.as_deref()).await?;
+                confirmed(&admin, &id, confirm.as_deref(), in_doubt).await?;
                 Resolution::Release
             }
             (Outcome::Succeeded | Outcome::Failed, None) => {
@@ -112,10 +112,7 @@ pub(in super::super) async fn release(
 ) -> Answer {
     let deed = Deed::new(caller, "release", Some(reason)).to(id);
     audited(&admin, deed, async move |admin| {
-        let record = confirmed(&admin, &id, confirm.as_deref()).await?;
-        if matches!(record.state, Stands::Done { .. }) {
-            return Err(conflict("it is done and answers retries: to end that, use expire"));
-        }
+        let record = confirmed(&admin, &id, confirm.as_deref(), not_done).await?;
         give_up(&admin, &record).await?;
         settle(&admin, &id, Resolution::Release).await
     })
@@ -130,7 +127,7 @@ pub(in super::super) async fn expire(
 ) -> Answer {
     let deed = Deed::new(caller, "expire", Some(reason)).to(id);
     audited(&admin, deed, async move |admin| {
-        confirmed(&admin, &id, confirm.as_deref()).await?;
+        confirmed(&admin, &id, confirm.as_deref(), retained).await?;
         // As it is stored, encrypted or not: it is written back.
         let stored = admin.ask(admin.store.get(&id)).await?.ok_or_else(gone)?;
         let over = over(stored, store_now(&admin).await?)?;
@@ -166,9 +163,20 @@ pub(in super::super) async fn erase(
     .await
 }
 
-/// The record, if whoever asks has said which one and nobody works on it.
-async fn confirmed(admin: &Admin, id: &KeyId, confirm: Option<&str>) -> Result<Record, Problem> {
+/// Whether a change is possible for a record at this time.
+type Possible = fn(&Record, Timestamp) -> Result<(), Problem>;
+
+/// The record, if nobody works on it and whoever asks has said which one. What cannot be done is
+/// refused first: nobody should have to confirm it.
+async fn confirmed(
+    admin: &Admin,
+    id: &KeyId,
+    confirm: Option<&str>,
+    possible: Possible,
+) -> Result<Record, Problem> {
     let (record, now) = look(admin, id).await?;
+    refuse_alive(&record, now)?;
+    possible(&record, now)?;
     let digits = id.to_string();
     let digits = digits.get(..CONFIRM).unwrap_or_default();
     if !confirm.is_some_and(|confirm| confirm.eq_ignore_ascii_case(digits)) {
@@ -177,8 +185,38 @@ async fn confirmed(admin: &Admin, id: &KeyId, confirm: Option<&str>) -> Result<R
         let view = view::record(&record, now);
         return Err(Problem::new(Code::ConfirmationRequired, detail).with("record", view));
     }
-    refuse_alive(&record, now)?;
     Ok(record)
+}
+
+/// For a resolution.
+fn in_doubt(record: &Record, _: Timestamp) -> Result<(), Problem> {
+    match record.state {
+        Stands::Done { .. } => Err(conflict("it is not in doubt: it is done, or gone")),
+        Stands::Running { .. } | Stands::Unknown { .. } | Stands::Parked { .. } => Ok(()),
+    }
+}
+
+/// For a release.
+fn not_done(record: &Record, _: Timestamp) -> Result<(), Problem> {
+    match record.state {
+        Stands::Done { .. } => {
+            Err(conflict("it is done and answers retries: to end that, use expire"))
+        }
+        Stands::Running { .. } | Stands::Unknown { .. } | Stands::Parked { .. } => Ok(()),
+    }
+}
+
+/// For the end of a retention.
+fn retained(record: &Record, now: Timestamp) -> Result<(), Problem> {
+    match record.state {
+        Stands::Done { expires, .. } if expires <= now => {
+            Err(conflict("its retention is over already"))
+        }
+        Stands::Done { .. } => Ok(()),
+        Stands::Running { .. } | Stands::Unknown { .. } | Stands::Parked { .. } => {
+            Err(conflict("it has not ended: only finished records expire"))
+        }
+    }
 }
 
 /// Refuses to take work from an owner that is alive.
@@ -228,12 +266,10 @@ async fn settle(admin: &Admin, id: &KeyId, resolution: Resolution) -> Answer {
 /// A done record never changes, so this is a newer one: its fence is one higher. Whoever claimed
 /// the key anew in between has a far higher one, which is a clock reading, and wins.
 fn over(stored: Record, now: Timestamp) -> Result<Record, Problem> {
+    retained(&stored, now)?;
     let Stands::Done { at, expires, forget, outcome, ref answer } = stored.state else {
-        return Err(conflict("it has not ended: only finished records expire"));
+        return Err(gone());
     };
-    if expires <= now {
-        return Err(conflict("its retention is over already"));
-    }
     let fence = stored.fence.number().checked_add(1).and_then(Fence::from_number);
     let answer = Kept::Tombstone(Tombstone { status: answer.status(), reason: NotKept::Expired });
     // It refuses late retries for as long as it would have.

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::super::page::{self, Answer};
 use super::super::problem::Problem;
 use super::super::span::span;
-use super::super::state::Admin;
+use super::super::state::{Admin, Written};
 use super::{from_hex, to_hex, view};
 use crate::shelf::is_ours;
 
@@ -46,6 +46,13 @@ const SEARCHED: usize = 20;
 pub(in super::super) async fn list(State(admin): State<Arc<Admin>>, uri: Uri) -> Answer {
     let query: ListQuery = page::query(&uri)?;
     query.check()?;
+    if admin.written == Written::Encrypted && query.key.is_some() != query.scope.is_some() {
+        // The answer would be that there is none, whatever there is.
+        return Err(Problem::invalid(
+            "this store is encrypted, so a key or a scope alone cannot be searched for: give `key` \
+             and `scope` together, or `id` with the digits that log lines show as key_hash",
+        ));
+    }
     let page = query.page()?;
     let limit = page.bounded_limit();
     let Some(key) = &query.key else {

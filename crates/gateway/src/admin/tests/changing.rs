@@ -96,6 +96,23 @@ async fn the_key_of_an_owner_that_is_gone_can_be_freed() {
     assert!(rig.store.get(&id).await.unwrap().is_none());
 }
 
+/// Nobody looks at a record twice and confirms what is then refused.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_be_done_need_not_be_confirmed_first() {
+    let rig = Rig::new().await;
+    let (done, lost) = (rig.done("order-1").await, rig.unknown("order-2").await);
+    let alive = rig.running("order-3", true).await;
+    let not_executed = r#"{"reason":"x","outcome":"not_executed"}"#;
+    for (id, verb, body, code) in [
+        (done, "release", r#"{"reason":"x"}"#, "admin_state_conflict"),
+        (done, "resolve", not_executed, "admin_state_conflict"),
+        (lost, "expire", r#"{"reason":"x"}"#, "admin_state_conflict"),
+        (alive, "release", r#"{"reason":"x"}"#, "admin_lease_alive"),
+    ] {
+        assert_eq!(rig.post(&path(id, verb), body).await.code(), code, "{verb}");
+    }
+}
+
 /// Whoever knows that it happened must not be sent to what makes it happen again.
 #[tokio::test(flavor = "multi_thread")]
 async fn work_of_an_owner_that_is_gone_can_be_resolved() {

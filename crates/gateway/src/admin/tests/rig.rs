@@ -14,7 +14,7 @@ use oncekey::core::{
     Class, Clock as _, Fence, Fingerprint, Headers, Key, KeyId, Origin, Owner, Places, Policy,
     Record, Restore as _, Saved, Scope, Sent, State,
 };
-use oncekey::engine::{Call, Engine, Finish, Reply};
+use oncekey::engine::{Call, Engine, Finish, KeyRing, Reply};
 use oncekey::store::Opened;
 use serde_json::Value;
 use tempfile::TempDir;
@@ -22,7 +22,7 @@ use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 
 use crate::admin::{
-    Access, Admin, Audit, Events, Gateway, Payload, Reload, RouteView, Token, serve,
+    Access, Admin, Audit, Events, Gateway, Payload, Reload, RouteView, Token, Written, serve,
 };
 use crate::telemetry::prometheus::Prometheus;
 
@@ -47,6 +47,7 @@ pub(crate) struct Plan {
     pub(crate) payload: Payload,
     pub(crate) audit: Option<PathBuf>,
     pub(crate) store: Option<Opened>,
+    pub(crate) written: Written,
 }
 
 /// A gateway that does what a test says.
@@ -118,7 +119,12 @@ impl Rig {
                 oncekey::store::open(&url).await.unwrap()
             }
         };
-        let engine = Engine::new(Arc::new(store.clone())).unwrap();
+        let mut engine = Engine::builder(Arc::new(store.clone()));
+        if plan.written == Written::Encrypted {
+            let digits = "9f3c17e86d204ab55be1d07c42f8936ac1704edb8a35f69210be57d34c98a26f";
+            engine = engine.encryption(KeyRing::parse(&format!("a:{digits}")).unwrap());
+        }
+        let engine = engine.build().unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let token = plan.token.map(|token| Token::new(token).unwrap());
@@ -129,7 +135,8 @@ impl Rig {
         let mut admin =
             Admin::new(engine.clone(), store.clone(), Arc::clone(&gateway) as _, metrics, access)
                 .events(events.clone())
-                .instance("node-1");
+                .instance("node-1")
+                .written(plan.written);
         if let Some(path) = &plan.audit {
             admin = admin.audit(Audit::open(path).unwrap());
         }

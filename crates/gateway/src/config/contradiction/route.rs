@@ -307,6 +307,10 @@ fn nobody_said_whose(seen: &[Seen<'_>]) -> Option<ConfigProblem> {
     Some(
         ConfigProblem::warning("scope-guessed", message)
             .maybe_at(first.flat.place("match"))
+            .note(
+                "callers without that header share their keys and see each other's answers: \
+                 cookies and X-Api-Key do not count",
+            )
             .note("set defaults.scope; \"credential\" if that is what you want")
             .about("route.scope"),
     )

@@ -114,7 +114,9 @@ const SCOPE: Setting = Setting {
     unset: Unset::Is("[\"credential\"]"),
     about: "Whom a key belongs to; all parts together. `header:` must be set by something trusted, \
             `api-key:` is hashed, `jwt:` is a verified claim, `mtls` the subject of a certificate, \
-            `credential` a hash of `Authorization`, `shared` everybody.",
+            `credential` a hash of `Authorization`, `shared` everybody. With `credential`, callers \
+            without an `Authorization` header share one scope: cookies and headers such as \
+            `X-Api-Key` do not count.",
 };
 
 const RECORD: Setting = Setting {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::{Setting, Unset, table};
-use crate::config::form::{LISTEN, LISTEN_ANYWHERE, UPSTREAM, WORDS};
+use crate::config::form::{HOST_NAME, LISTEN, LISTEN_ANYWHERE, UPSTREAM, WORDS};
 use crate::config::kind::{Kind, Secrecy};
 
 /// Shorter than any network is a mistake, and so is longer than anybody waits.
@@ -60,12 +60,20 @@ pub(super) static SERVER: [Setting; 10] = [
     table("drain", &DRAIN, "What happens between being told to stop and stopping."),
 ];
 
-pub(super) static ADMIN: [Setting; 4] = [
+pub(super) static ADMIN: [Setting; 5] = [
     Setting {
         name: "listen",
         kind: Kind::Text(&LISTEN),
         unset: Unset::Is("\"127.0.0.1:8788\""),
         about: "Where operators connect. Another address than this machine's own needs a token.",
+    },
+    Setting {
+        name: "names",
+        kind: Kind::List(&Kind::Text(&HOST_NAME)),
+        unset: Unset::Is("[]"),
+        about: "Under which names operators, probes and balancers reach this listener, besides \
+                `localhost` and its address: a request with another `Host` is refused, because it \
+                may come from a web page.",
     },
     Setting {
         name: "token_file",

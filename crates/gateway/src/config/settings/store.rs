@@ -79,12 +79,13 @@ static SWEEP: [Setting; 2] = [
         name: "every",
         kind: Kind::Time { least: Duration::from_secs(1), most: Duration::from_secs(86_400) },
         unset: Unset::Is("\"1m\""),
-        about: "How often.",
+        about: "How often records whose time is over are removed. Attempts whose process is gone are \
+                looked for every 15 s, whatever this says.",
     },
     Setting {
         name: "batch",
         kind: Kind::Count { least: 1, most: 100_000 },
         unset: Unset::Is("1000"),
-        about: "How many at once.",
+        about: "How many are removed at once.",
     },
 ];

@@ -120,6 +120,12 @@ pub(in crate::proxy) fn document(why: Why, executed: Executed) -> String {
     .to_string()
 }
 
+/// Counts a client that was stopped, and says so in the log.
+pub(in crate::proxy) fn note(why: Why) {
+    metrics::counter!("oncekey_requests_refused_total", "reason" => why.label()).increment(1);
+    tracing::info!(reason = why.label(), "a client was stopped");
+}
+
 fn status(why: Why) -> StatusCode {
     StatusCode::from_u16(why.status()).unwrap_or(StatusCode::BAD_REQUEST)
 }

@@ -29,6 +29,8 @@ pub(in crate::proxy) enum Why {
     Refused(Violation),
     SlowHead,
     SlowBody,
+    /// `CONNECT`: this is no way to somewhere else.
+    Tunnel,
 }
 
 /// What became of a request for another protocol.
@@ -149,6 +151,7 @@ impl Why {
         match self {
             Self::Refused(violation) => violation.status(),
             Self::SlowHead | Self::SlowBody => 408,
+            Self::Tunnel => 405,
         }
     }
 
@@ -158,6 +161,7 @@ impl Why {
             Self::Refused(violation) => violation.label(),
             Self::SlowHead => "slow_head",
             Self::SlowBody => "slow_body",
+            Self::Tunnel => "tunnel",
         }
     }
 
@@ -167,6 +171,7 @@ impl Why {
             Self::Refused(violation) => violation.text(),
             Self::SlowHead => "the head took too long",
             Self::SlowBody => "the body came too slowly",
+            Self::Tunnel => "the method CONNECT asks for a tunnel, and this gateway opens none",
         }
     }
 }
