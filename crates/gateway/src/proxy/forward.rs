@@ -14,7 +14,7 @@ use http::uri::PathAndQuery;
 use http::{HeaderName, HeaderValue, Request, Response, StatusCode, Uri, Version};
 use http_body_util::{BodyExt as _, Collected, Either, Full};
 use hyper::upgrade::OnUpgrade;
-use oncekey::layer::{IdempotencyContext, Undelivered};
+use oncekey::layer::{IdempotencyContext, Undelivered, is_stream};
 use oncekey::problem::{Code, Executed, Problem, Retryable};
 use tower_service::Service;
 
@@ -97,7 +97,12 @@ impl Forward {
                 drop(response.body_mut().switch());
                 explain(&Failure::Switched, route.as_deref(), care)
             }
-            Ok(response) => returned(response, client),
+            Ok(mut response) => {
+                if care == Care::Great && !is_stream(response.headers()) {
+                    response.body_mut().hurry(self.0.upstream.patience());
+                }
+                returned(response, client)
+            }
             Err(failure) => explain(&failure, route.as_deref(), care),
         }
     }

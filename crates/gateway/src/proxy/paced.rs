@@ -17,8 +17,18 @@ use super::strict::{End, Pace, Patience, Verdict, Why};
 #[derive(Debug)]
 pub(crate) struct Paced {
     body: Incoming,
+    ends: Ends,
     /// Not there if somebody else watches.
     watch: Option<(Patience, Verdict)>,
+}
+
+/// By what the end of a body is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ends {
+    /// By its framing, of which hyper tells the end from a break.
+    ByFraming,
+    /// By a flag of its stream. hyper takes a stream that was reset without an error for one that has ended.
+    ByFlag,
 }
 
 /// Why a body has no end.
@@ -26,6 +36,8 @@ pub(crate) struct Paced {
 pub(crate) enum BodyError {
     #[error("the body broke off")]
     Broken(#[source] hyper::Error),
+    #[error("the body broke off without a word")]
+    Reset,
     #[error("the body came too slowly")]
     Slow,
 }
@@ -33,12 +45,12 @@ pub(crate) enum BodyError {
 impl Paced {
     /// A body whose connection is watched.
     pub(super) fn free(body: Incoming) -> Self {
-        Self { body, watch: None }
+        Self { body, ends: Ends::ByFraming, watch: None }
     }
 
-    /// A body that ends if it is too slow, which the verdict says then.
+    /// A body of HTTP/2, which ends if it is too slow, which the verdict says then.
     pub(super) fn new(body: Incoming, pace: Pace, verdict: Verdict) -> Self {
-        Self { body, watch: Some((Patience::new(pace), verdict)) }
+        Self { body, ends: Ends::ByFlag, watch: Some((Patience::new(pace), verdict)) }
     }
 
     /// Lets it take as long as it likes from now on.
@@ -55,8 +67,12 @@ impl Body for Paced {
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
-        let Self { body, watch } = self.get_mut();
-        let polled = Pin::new(body).poll_frame(cx).map_err(BodyError::Broken);
+        let Self { body, ends, watch } = self.get_mut();
+        let mut polled = Pin::new(&mut *body).poll_frame(cx).map_err(BodyError::Broken);
+        // What is not whole must never be taken for the whole of another, smaller request (F11).
+        if *ends == Ends::ByFlag && matches!(polled, Poll::Ready(None)) && !body.is_end_stream() {
+            polled = Poll::Ready(Some(Err(BodyError::Reset)));
+        }
         let Some((patience, verdict)) = watch else { return polled };
         if let Poll::Ready(frame) = polled {
             let data = frame.as_ref().and_then(|frame| frame.as_ref().ok()?.data_ref());

@@ -1,11 +1,12 @@
 //! All routes, and the way to the one that a request takes.
 
+use std::cmp::Reverse;
 use std::sync::Arc;
 
 use http::{HeaderName, Method};
 use oncekey::core::fingerprint::FingerprintRules;
 use oncekey::core::policy::{InFlight, PolicyError, StoreDown, Verdict};
-use oncekey::core::{Pepper, Policy};
+use oncekey::core::{Class, Pepper, Policy};
 use oncekey::layer::{Rule, ScopeFrom, WeakKeys};
 
 use super::path::{READABLE, inside, is_odd, readings};
@@ -88,7 +89,7 @@ impl RouteTable {
         inside(path)?;
         if path.len() > READABLE {
             let possible = self.routes.iter().filter(|route| route.spec.methods.contain(method));
-            return possible.max_by_key(|route| route.mode());
+            return possible.max_by_key(|route| route.strictness());
         }
         let found = readings(path).into_iter().filter_map(|reading| {
             let inside = reading.strip_prefix(b"/")?;
@@ -96,7 +97,9 @@ impl RouteTable {
             self.routes.get(self.tree.find(method, inside)?)
         });
         // The first reading takes the path as it came, and wins among equals.
-        found.reduce(|best, other| if other.mode() > best.mode() { other } else { best })
+        let stricter =
+            |best: &Arc<Route>, other: &Arc<Route>| other.strictness() > best.strictness();
+        found.reduce(|best, other| if stricter(best, other) { other } else { best })
     }
 }
 
@@ -147,6 +150,14 @@ impl Route {
 
     pub(crate) const fn mode(&self) -> RouteMode {
         self.spec.mode
+    }
+
+    /// How much it demands; more is stricter. Of two that protect alike, the one whose work is never sent
+    /// twice: a path that could mean either must not become retryable by its spelling (I8).
+    fn strictness(&self) -> (RouteMode, Reverse<usize>) {
+        let class = self.spec.policy.class;
+        let place = Class::ALL.iter().position(|known| *known == class);
+        (self.spec.mode, Reverse(place.unwrap_or(0)))
     }
 }
 
@@ -213,6 +224,25 @@ mod tests {
             assert_eq!(route.mode(), RouteMode::Required, "{path}");
         }
         assert_eq!(table.find(&Method::POST, "/v1//other").unwrap().mode(), RouteMode::Off);
+    }
+
+    /// I8: nor to a class that may send again what the other may not.
+    #[test]
+    fn an_odd_path_takes_the_most_careful_class_that_it_could_mean() {
+        let routes = "[[route]]\nmatch = '/{rest...}'\nmode = 'optional'\nclass = 'retry'\n\
+                      [[route]]\nmatch = 'POST /v1/charges'\nmode = 'optional'\nclass = 'once'\n";
+        let text = format!("version = 1\n[server]\nupstream = 'http://127.0.0.1:1'\n{routes}");
+        let config = Config::from_text("test.toml", &text, &Env::default()).unwrap();
+        let table = RouteTable::new(&config.routes, &Secrets::default()).unwrap();
+        let long = format!("/v1/{}charges", "x/../".repeat(1_000));
+        for path in ["/v1//charges", "/V1/charges", &long] {
+            let route = table.find(&Method::POST, path).unwrap();
+            assert_eq!(route.spec.policy.class, Class::Once, "{path}");
+        }
+        assert_eq!(
+            table.find(&Method::POST, "/v1//other").unwrap().spec.policy.class,
+            Class::Retry
+        );
     }
 
     #[test]

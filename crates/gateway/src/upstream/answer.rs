@@ -2,10 +2,12 @@
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
+use tokio::time::{Sleep, sleep};
 
 use super::fault::Fault;
 use super::line::Line;
@@ -14,7 +16,18 @@ use super::stream::Stream;
 
 /// A body as it comes from the upstream. Reading it drives the connection; when it has been read to
 /// its end, the connection goes back to the pool, and if not, it is closed.
-pub(crate) struct Answer(Source);
+pub(crate) struct Answer {
+    source: Source,
+    /// How long it may stand still. In a box, because few answers are not there at once.
+    haste: Option<Box<Haste>>,
+}
+
+/// A limit on how long nothing may come.
+struct Haste {
+    longest: Duration,
+    /// Set while nothing comes.
+    alarm: Option<Pin<Box<Sleep>>>,
+}
 
 enum Source {
     /// It has come as a whole, as most do, and its connection is free again.
@@ -34,24 +47,66 @@ impl Answer {
         match line.whole() {
             Some(body) => {
                 pool.give(line);
-                Self(Source::Whole(body))
+                Self::of(Source::Whole(body))
             }
-            None => Self(Source::Line(line, pool.clone())),
+            None => Self::of(Source::Line(line, pool.clone())),
         }
+    }
+
+    const fn of(source: Source) -> Self {
+        Self { source, haste: None }
     }
 
     /// A body of a connection that somebody else drives.
     pub(super) fn of_stream(body: Incoming) -> Self {
-        Self(Source::Stream(body))
+        Self::of(Source::Stream(body))
+    }
+
+    /// From now on it breaks off if nothing comes for so long. Whoever waits for its end would else wait
+    /// for ever for an upstream that has hung up without a word, and its key with it.
+    pub(crate) fn hurry(&mut self, longest: Duration) {
+        match self.source {
+            Source::Whole(_) | Source::Broken => {}
+            Source::Line(..) | Source::Stream(_) => {
+                self.haste = Some(Box::new(Haste { longest, alarm: None }));
+            }
+        }
     }
 
     /// Takes the connection out, because it has become something else; with what came behind the
     /// answer that said so.
     pub(crate) fn switch(&mut self) -> Option<(Stream, Bytes)> {
-        match std::mem::replace(&mut self.0, Source::Whole(Bytes::new())) {
+        match std::mem::replace(&mut self.source, Source::Whole(Bytes::new())) {
             Source::Line(line, _) => line.switched(),
             Source::Whole(_) | Source::Stream(_) | Source::Broken => None,
         }
+    }
+}
+
+impl Source {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, Fault>>> {
+        Poll::Ready(match self {
+            Self::Whole(body) if body.is_empty() => None,
+            Self::Whole(body) => Some(Ok(Frame::data(std::mem::take(body)))),
+            Self::Stream(body) => {
+                match ready!(Pin::new(&mut *body).poll_frame(cx)).transpose() {
+                    // hyper takes a stream that was reset without an error for one that has ended. It is
+                    // whole only if its end was seen (I14).
+                    Ok(None) if !body.is_end_stream() => Some(Err(Fault::Ended)),
+                    Ok(frame) => frame.map(Ok),
+                    Err(error) => Some(Err(Fault::Http2(error))),
+                }
+            }
+            Self::Line(line, _) => ready!(line.poll_frame(cx)),
+            Self::Broken => Some(Err(Fault::Ended)),
+        })
+    }
+}
+
+impl Haste {
+    fn poll_spent(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let alarm = self.alarm.get_or_insert_with(|| Box::pin(sleep(self.longest)));
+        alarm.as_mut().poll(cx)
     }
 }
 
@@ -63,15 +118,18 @@ impl Body for Answer {
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Fault>>> {
-        let source = &mut self.get_mut().0;
-        let frame = match source {
-            Source::Whole(body) if body.is_empty() => None,
-            Source::Whole(body) => Some(Ok(Frame::data(std::mem::take(body)))),
-            Source::Stream(body) => {
-                return Pin::new(body).poll_frame(cx).map_err(Fault::Http2);
+        let Self { source, haste } = self.get_mut();
+        let frame = match (source.poll(cx), haste) {
+            (Poll::Ready(frame), None) => frame,
+            (Poll::Ready(frame), Some(haste)) => {
+                haste.alarm = None;
+                frame
             }
-            Source::Line(line, _) => ready!(line.poll_frame(cx)),
-            Source::Broken => Some(Err(Fault::Ended)),
+            (Poll::Pending, None) => return Poll::Pending,
+            (Poll::Pending, Some(haste)) => {
+                ready!(haste.poll_spent(cx));
+                Some(Err(Fault::Late))
+            }
         };
         if let Some(Err(_)) = frame {
             *source = Source::Broken;
@@ -87,7 +145,7 @@ impl Body for Answer {
     }
 
     fn is_end_stream(&self) -> bool {
-        match &self.0 {
+        match &self.source {
             Source::Whole(body) => body.is_empty(),
             Source::Line(line, _) => line.is_ended(),
             Source::Broken => false,
@@ -96,7 +154,7 @@ impl Body for Answer {
     }
 
     fn size_hint(&self) -> SizeHint {
-        match &self.0 {
+        match &self.source {
             Source::Whole(body) => SizeHint::with_exact(body.len() as u64),
             Source::Line(line, _) => line.left().map_or_else(SizeHint::new, SizeHint::with_exact),
             Source::Stream(body) => body.size_hint(),

@@ -138,15 +138,24 @@ where
         patience: Duration,
     ) -> Result<Response<()>, Fault> {
         let (before, asked) = (self.written(), Asked::of(request.method()));
-        let due = Instant::now() + patience;
+        // From the last byte that was written: a client may take its time as long as it keeps its pace.
+        let (mut written, mut due) = (before, Instant::now() + patience);
         let bodies = Bodies::of(request.method());
         self.reading = Reading::Head;
         self.sending.start(request);
-        let answered = poll_fn(|cx| match self.poll_head(cx, before, asked) {
-            Poll::Ready(answered) => Poll::Ready(answered),
+        let answered = poll_fn(|cx| {
+            if let Poll::Ready(answered) = self.poll_head(cx, before, asked) {
+                return Poll::Ready(answered);
+            }
+            let now = Instant::now();
+            if self.written() != written {
+                (written, due) = (self.written(), now + patience);
+            }
             // An upstream that says something all the time leaves the alarm no turn.
-            Poll::Pending if Instant::now() >= due => Poll::Ready(Err(Fault::Late)),
-            Poll::Pending => self.poll_late(cx, due).map(|()| Err(Fault::Late)),
+            if now >= due {
+                return Poll::Ready(Err(Fault::Late));
+            }
+            self.poll_late(cx, due).map(|()| Err(Fault::Late))
         });
         let answered = answered.await;
         if bodies == Bodies::Odd && self.sending.had_body() {

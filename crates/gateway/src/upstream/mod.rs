@@ -96,6 +96,11 @@ impl Upstream {
         &self.0.dialler.target
     }
 
+    /// How long an answer may let wait for itself.
+    pub(crate) fn patience(&self) -> Duration {
+        self.0.patience.answer
+    }
+
     /// Whether the upstream takes connections.
     pub(crate) async fn check(&self) -> io::Result<()> {
         self.0.dialler.dial().await.map(drop)

@@ -26,6 +26,10 @@ enum Manner {
     ResetAfter,
     /// Half of an answer comes, and a reset.
     HalfAnswer,
+    /// The same, and the reset says that nothing was wrong.
+    HalfAnswerKindly,
+    /// Half of an answer comes, and then nothing.
+    HalfAnswerSilently,
     /// The connection ends when the whole request has come.
     HangUp,
     /// Nothing ever comes back.
@@ -111,6 +115,8 @@ impl Frames {
                         | Manner::GoAwayWith
                         | Manner::ResetAfter
                         | Manner::HalfAnswer
+                        | Manner::HalfAnswerKindly
+                        | Manner::HalfAnswerSilently
                         | Manner::HangUp
                         | Manner::Silence => {}
                     }
@@ -123,10 +129,13 @@ impl Frames {
                     Manner::ResetAfter => {
                         write(&mut socket, RESET, 0, stream, &2_u32.to_be_bytes()).await?;
                     }
-                    Manner::HalfAnswer => {
+                    Manner::HalfAnswer | Manner::HalfAnswerKindly | Manner::HalfAnswerSilently => {
                         write(&mut socket, HEADERS, END_HEADERS, stream, OK).await?;
                         write(&mut socket, DATA, 0, stream, b"ha").await?;
-                        write(&mut socket, RESET, 0, stream, &2_u32.to_be_bytes()).await?;
+                        let code: u32 = if manner == Manner::HalfAnswer { 2 } else { 0 };
+                        if manner != Manner::HalfAnswerSilently {
+                            write(&mut socket, RESET, 0, stream, &code.to_be_bytes()).await?;
+                        }
                     }
                     Manner::GoAwayWith => return go_away(&mut socket, stream).await,
                     Manner::HangUp => return Ok(()),
@@ -213,11 +222,19 @@ async fn the_end_of_a_connection_leaves_its_requests_unknown() {
 async fn a_stream_that_ends_after_the_request_is_unknown() {
     let (frames, home, gateway) = scene().await;
     let mut line = Way::Plain.open(&gateway, home.path()).await;
-    let manners = [Manner::ResetAfter, Manner::HalfAnswer, Manner::GoAwayWith, Manner::HangUp];
+    let manners = [
+        Manner::ResetAfter,
+        Manner::HalfAnswer,
+        Manner::HalfAnswerKindly,
+        Manner::HalfAnswerSilently,
+        Manner::GoAwayWith,
+        Manner::HangUp,
+    ];
+    let halves = [Manner::HalfAnswer, Manner::HalfAnswerKindly, Manner::HalfAnswerSilently];
     for (at, manner) in manners.into_iter().enumerate() {
         let key = format!("key-{at}");
         frames.next(manner);
-        if manner == Manner::HalfAnswer {
+        if halves.contains(&manner) {
             // Its head was passed on already, so all that is left is to break off, too.
             let half = line.send(pay("/payments", &key, "1")).await.unwrap();
             assert!(half.collect().await.is_err(), "half an answer is none");
@@ -258,4 +275,39 @@ async fn a_connection_that_fell_silent_is_replaced() {
     assert_eq!((lost.status.as_u16(), &lost.json()["executed"]), (504, &"unknown".into()));
     assert_eq!(asked(&mut line, "key-3").await.status, 200);
     assert_eq!(frames.book.lock().unwrap().connections, 2);
+}
+
+/// F11: a request that breaks off is none, also if its stream says that nothing was wrong. hyper takes
+/// such a body for one that has ended.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn half_a_request_is_never_sent() {
+    let (frames, home, gateway) = scene().await;
+    for code in [0_u32, 8] {
+        let mut socket = TcpStream::connect(gateway.address).await.unwrap();
+        socket.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await.unwrap();
+        write(&mut socket, SETTINGS, 0, 0, &[]).await.unwrap();
+        // POST and http by their numbers, then texts as they are.
+        let mut head = vec![0x83, 0x86];
+        let mut text = |prefix: &[u8], text: &str| {
+            head.extend(prefix);
+            head.push(u8::try_from(text.len()).unwrap());
+            head.extend(text.as_bytes());
+        };
+        text(&[0x04], "/payments");
+        text(&[0x01], "api.example");
+        text(&[0x00], "idempotency-key");
+        text(&[], "key-of-a-broken-request");
+        text(&[0x00], "content-type");
+        text(&[], "application/json");
+        write(&mut socket, HEADERS, END_HEADERS, 1, &head).await.unwrap();
+        write(&mut socket, DATA, 0, 1, b"1").await.unwrap();
+        // Its first half has arrived before the rest does not.
+        tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+        write(&mut socket, RESET, 0, 1, &code.to_be_bytes()).await.unwrap();
+        tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+        assert_eq!(frames.whole(), 0, "code {code}: half a request was sent");
+    }
+    let mut line = Way::Plain.open(&gateway, home.path()).await;
+    let whole = line.ask(pay("/payments", "key-of-a-broken-request", "100")).await;
+    assert_eq!((whole.status.as_u16(), whole.is_replay()), (200, false), "{whole:?}");
 }

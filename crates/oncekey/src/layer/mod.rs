@@ -105,3 +105,4 @@ pub use self::service::Idempotency;
 pub use self::source::{KeySource, SourceError};
 pub use self::trace::OriginalTrace;
 pub use self::undelivered::Undelivered;
+pub use self::work::is_stream;

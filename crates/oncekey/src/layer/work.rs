@@ -193,8 +193,9 @@ fn is_whole(head: &Head, length: usize) -> bool {
 }
 
 /// Whether an answer is a stream without an end in sight. Waiting for its end would hold it back
-/// from its client.
-fn is_stream(headers: &HeaderMap) -> bool {
+/// from its client, so it is passed on as it comes, and never kept.
+#[must_use]
+pub fn is_stream(headers: &HeaderMap) -> bool {
     headers.get(CONTENT_TYPE).is_some_and(|value| {
         let essence = value.as_bytes().split(|byte| *byte == b';').next().unwrap_or_default();
         let essence = essence.trim_ascii();
