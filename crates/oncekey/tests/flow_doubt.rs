@@ -12,7 +12,7 @@ use std::time::Duration;
 use common::{Provider, Rig, Store, charge_flow, key};
 use oncekey::core::KeyId;
 use oncekey::flow::{
-    Definition, Flow, Halt, Machine, Next, Outcome, Reply, Resolved, Turn, Turned,
+    Definition, Flow, Halt, Machine, Next, Outcome, Reply, Resolved, Safety, Turn, Turned,
 };
 
 fn id_of(text: &str) -> KeyId {
@@ -47,6 +47,37 @@ async fn a_first_call_that_did_not_get_through_is_no_doubt() {
     flows.run("rides.create", &key("a"), &5_i64).await.unwrap();
     let history = flows.history(&id_of("a")).await.unwrap().unwrap();
     assert_eq!(history.effects[0].state, "refused");
+}
+
+/// A charge that was turned away under one class and is made again under another is judged by the other:
+/// what the code said at the time of the first call says nothing about the second.
+#[tokio::test]
+async fn a_call_that_is_made_anew_is_judged_by_its_own_class() {
+    let (rig, provider) = (Rig::new().await, Provider::default());
+    let version = |safety: Safety| {
+        let provider = provider.clone();
+        Definition::new("rides.create", move |flow: Flow<Store>, amount: i64| {
+            let provider = provider.clone();
+            async move {
+                let charge: String = flow
+                    .effect("charge_created", safety)
+                    .call(async |key| provider.charge(key, amount).await)
+                    .await?;
+                flow.finish(async |_| Reply::json(201, &charge)).await
+            }
+        })
+    };
+    provider.busy.store(1, Ordering::SeqCst);
+    let flows = rig.flows(version(Safety::Natural)).await;
+    flows.run("rides.create", &key("a"), &5_i64).await.unwrap();
+    provider.lose_answers.store(1, Ordering::SeqCst);
+    let flows = rig.flows(version(Safety::Once)).await;
+    for _ in 0..2 {
+        let outcome = flows.run("rides.create", &key("a"), &5_i64).await.unwrap();
+        assert!(matches!(outcome, Outcome::Parked { .. }), "{outcome:?}");
+        assert_eq!(flows.retry(&id_of("a"), "look again").await.unwrap(), Resolved::Yes);
+    }
+    assert_eq!(provider.calls(), 2, "one that was turned away, and one whose answer was lost");
 }
 
 /// A deploy that renames a step must not end a flow whose charge may have happened under the old name.

@@ -228,7 +228,10 @@ impl<S: TxStore, T: Checkpoint, P: Ask<T>> Effect<'_, S, T, P> {
             },
         };
         match again {
-            true => run.intend_again(&step).await?,
+            true => {
+                let anew = (doubt == Doubt::None).then_some((self.safety, &self.undo));
+                run.intend_again(&step, anew).await?;
+            }
             // What is called next may rest on it.
             false if run.is_announced(&step, self.safety, &self.bound, &self.undo)? => {
                 run.catch_up().await?;

@@ -150,7 +150,13 @@ impl<S: TxStore> Run<S> {
         }
     }
 
-    pub(super) async fn intend_again(&self, step: &Step) -> Result<(), Halt> {
+    /// Writes down that a call is made again. If it is known that nothing came of the calls before it,
+    /// `anew` has its class and its way back: then those count, and not what the code said at that time.
+    pub(super) async fn intend_again(
+        &self,
+        step: &Step,
+        anew: Option<(Safety, &(String, Vec<u8>))>,
+    ) -> Result<(), Halt> {
         self.catch_up().await?;
         let sql = self.store.layout().sql();
         let id = Value::Bytes(self.held.id.as_bytes());
@@ -161,8 +167,21 @@ impl<S: TxStore> Run<S> {
             self.grip.lose();
             return Err(Halt::Fenced);
         }
-        let values = [id, Value::Text(&step.name), Value::Text(&step.item)];
-        S::execute(conn, &sql.intend_again, &values).await?;
+        let place = [id, Value::Text(&step.name), Value::Text(&step.item)];
+        let (statement, values) = match anew {
+            None => (&sql.intend_again, place.to_vec()),
+            Some((safety, (undo, data))) => {
+                let mut values = vec![
+                    Value::Int(safety.code()),
+                    Value::Int(safety.span()),
+                    Value::Text(undo),
+                    Value::Bytes(data),
+                ];
+                values.extend(place);
+                (&sql.intend_anew, values)
+            }
+        };
+        S::execute(conn, statement, &values).await?;
         Ok(S::commit(tx).await?)
     }
 

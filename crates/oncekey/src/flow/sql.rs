@@ -37,6 +37,7 @@ pub(crate) struct Statements {
     pub(crate) stage_plain: Arc<str>,
     pub(crate) intend: Arc<str>,
     pub(crate) intend_again: Arc<str>,
+    pub(crate) intend_anew: Arc<str>,
     pub(crate) settle_effect: Arc<str>,
     pub(crate) outcome: Arc<str>,
     start_many: Arc<str>,
@@ -348,6 +349,12 @@ impl Statements {
             intend: of(&format!("{INTEND}{hold}")),
             intend_again: of("UPDATE {effects} SET state = 1, calls = calls + 1, last_at = {now} \
                  WHERE flow_id = ? AND name = ? AND item = ? AND state IN (1, 5)"),
+            // Nothing of the earlier call counts any more, so this one is judged by its own class.
+            intend_anew: of(
+                "UPDATE {effects} SET state = 1, calls = calls + 1, first_at = {now}, \
+                 last_at = {now}, safety = ?, span = ?, undo_name = ?, undo_data = ? \
+                 WHERE flow_id = ? AND name = ? AND item = ? AND state IN (1, 5)",
+            ),
             settle_effect: of("UPDATE {effects} SET state = ?, last_at = {now} \
                  WHERE flow_id = ? AND name = ? AND item = ? AND state = 1"),
             outcome: of(OUTCOME),

@@ -159,7 +159,8 @@ fn unreadable(row: &Row) -> Result<Taken, TxError> {
         seq: row.int(0)?,
         id: MessageId([0; 16]),
         topic: String::new(),
-        order_key: String::new(),
+        // Those behind it wait for it, as for any other dead letter.
+        order_key: row.text(3).map(str::to_owned).unwrap_or_default(),
         headers: Vec::new(),
         body: Bytes::new(),
         attempt: row.int(6)? + 1,

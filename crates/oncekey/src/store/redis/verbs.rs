@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures_util::future::try_join_all;
+use futures_util::future::join_all;
 use oncekey_core::saved::Outcome;
 use oncekey_core::{
     Answer, Claim, Claimed, Class, Completion, Decision, Fence, Grant, KeyId, Lease, Record,
@@ -130,19 +130,16 @@ impl Reach {
         leases: &[Lease],
         span: Duration,
     ) -> Result<Vec<Renewal>, Failure> {
-        let mut renewals = vec![Renewal::Lost; leases.len()];
         let mut by_shard: Vec<Vec<usize>> = shards().map(|_| Vec::new()).collect();
         for (place, lease) in leases.iter().enumerate() {
             by_shard[usize::from(shard_of(&lease.id))].push(place);
         }
         let chunks = by_shard.iter().flat_map(|places| places.chunks(RENEWALS));
-        let calls = chunks.map(|places| self.renew_shard(leases, places, span));
-        for renewed in try_join_all(calls).await? {
-            for (place, renewal) in renewed {
-                renewals[place] = renewal;
-            }
-        }
-        Ok(renewals)
+        let calls = chunks.map(|places| async move {
+            // What is wrong with one server costs the leases on the others nothing.
+            (places, self.renew_shard(leases, places, span).await)
+        });
+        put_together(leases.len(), join_all(calls).await)
     }
 
     async fn renew_shard(
@@ -345,4 +342,51 @@ fn piece_name(outcome: &Outcome, part: u32) -> Vec<u8> {
     name.extend_from_slice(outcome.as_bytes());
     name.extend_from_slice(part.to_string().as_bytes());
     name
+}
+
+/// What became of some leases, by their places, or why nobody knows.
+type Part<'p> = (&'p [usize], Result<Vec<(usize, Renewal)>, Failure>);
+
+/// What became of all leases. An error only if nothing is known about any of them.
+fn put_together(leases: usize, parts: Vec<Part<'_>>) -> Result<Vec<Renewal>, Failure> {
+    let mut renewals = vec![Renewal::Lost; leases];
+    let mut failure = None;
+    for (places, renewed) in parts {
+        match renewed {
+            Ok(renewed) => {
+                for (place, renewal) in renewed {
+                    renewals[place] = renewal;
+                }
+            }
+            Err(failed) => {
+                for place in places {
+                    renewals[*place] = Renewal::Failed;
+                }
+                failure = Some(failed);
+            }
+        }
+    }
+    match failure {
+        Some(failure) if renewals.iter().all(|renewal| *renewal == Renewal::Failed) => Err(failure),
+        Some(_) | None => Ok(renewals),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// L3: a server that does not answer costs no lease on another one.
+    #[test]
+    fn leases_that_were_reached_are_renewed_whatever_became_of_others() {
+        let until = Renewal::Until(Timestamp::from_micros(7));
+        let lost =
+            || Err(Failure::Broken(std::io::Error::from(std::io::ErrorKind::TimedOut).into()));
+        let parts: Vec<Part<'_>> =
+            vec![(&[0, 2], Ok(vec![(0, until), (2, Renewal::Lost)])), (&[1, 3], lost())];
+        let renewals = put_together(4, parts).unwrap();
+        assert_eq!(renewals, [until, Renewal::Failed, Renewal::Lost, Renewal::Failed]);
+        assert!(put_together(2, vec![(&[0], lost()), (&[1], lost())]).is_err());
+        assert_eq!(put_together(0, Vec::new()).unwrap(), []);
+    }
 }
