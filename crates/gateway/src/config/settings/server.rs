@@ -108,7 +108,8 @@ static TIMEOUTS: [Setting; 5] = [
         name: "answer",
         kind: TIMEOUT,
         unset: Unset::Is("\"60s\""),
-        about: "From the last byte of a request to the last byte of its answer.",
+        about: "From the last byte of a request to the head of its answer; and, if it is protected \
+                and no event stream, between two pieces of the answer.",
     },
     Setting {
         name: "header",
