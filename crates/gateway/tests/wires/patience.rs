@@ -53,17 +53,41 @@ async fn a_conversation_may_be_silent() {
     assert_eq!(upstream.runs()[0].length, 2);
 }
 
+/// The upstream has all its time from the last byte on: how long an upload takes that keeps its pace is no
+/// fault of its own.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_upload_may_take_longer_than_an_answer() {
+    let home = Home::on_sqlite();
+    let upstream = Upstream::start(Speaks::Plain, home.path()).await;
+    let hurry = "[server.timeouts]\nanswer = \"1s\"\n";
+    home.configure(&upstream.url, &format!("{hurry}{ROUTES}"));
+    let gateway = home.run();
+    let pause = Duration::from_millis(300);
+    let answer = send(&gateway, ("/unprotected", "application/json"), (7, pause)).await;
+    assert_eq!(answer.status(), 200);
+    assert_eq!(upstream.runs()[0].length, 7);
+}
+
 /// Sends a byte, waits for three times as long as a body may stand still, and sends another.
 async fn slow(gateway: &Gateway, path: &str, kind: &str) -> Response<Incoming> {
+    send(gateway, (path, kind), (2, Duration::from_millis(900))).await
+}
+
+/// Sends so many bytes, with a pause between each two.
+async fn send(
+    gateway: &Gateway,
+    (path, kind): (&str, &str),
+    (count, pause): (usize, Duration),
+) -> Response<Incoming> {
     let socket = TcpStream::connect(gateway.address).await.unwrap();
     let handshake = http2::handshake(TokioExecutor::new(), TokioIo::new(socket));
     let (mut sender, connection) = handshake.await.unwrap();
     tokio::spawn(connection);
-    let bytes = futures_util::stream::unfold(0, async |sent| {
-        if sent == 1 {
-            tokio::time::sleep(Duration::from_millis(900)).await;
+    let bytes = futures_util::stream::unfold(0, move |sent| async move {
+        if sent > 0 && sent < count {
+            tokio::time::sleep(pause).await;
         }
-        (sent < 2).then(|| (Ok::<_, hyper::Error>(Frame::data(Bytes::from("1"))), sent + 1))
+        (sent < count).then(|| (Ok::<_, hyper::Error>(Frame::data(Bytes::from("1"))), sent + 1))
     });
     let request = Request::post(format!("http://api.example{path}"))
         .header("idempotency-key", "key-1")
