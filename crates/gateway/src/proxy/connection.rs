@@ -17,6 +17,7 @@ use oncekey::problem::{Code, Problem};
 use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::front::{Front, Peer, Told, refuse};
+use super::outlet::Outlet;
 use super::paced::Paced;
 use super::presence::Presence;
 use super::sieve::Limits;
@@ -38,7 +39,8 @@ pub(crate) struct Deadlines {
     pub(crate) head: Duration,
     /// How long a body may stand still.
     pub(crate) body: Duration,
-    /// How long a connection may wait for its next request.
+    /// How long a connection may wait for its next request, and how long a client may take nothing of
+    /// what it is sent.
     pub(crate) idle: Duration,
     /// Bytes of a head.
     pub(crate) max_head: usize,
@@ -55,6 +57,7 @@ pub(super) async fn serve<I>(
 ) where
     I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
+    let io = Outlet::new(io, deadlines.idle);
     let ended = match dialect {
         Dialect::Http1 => serve_one(front, io, peer, deadlines, stop).await,
         Dialect::Http2 => streams::serve(front, io, peer, deadlines, stop).await,

@@ -13,6 +13,7 @@ mod forward;
 mod front;
 mod headers;
 mod listen;
+mod outlet;
 mod paced;
 mod presence;
 mod sieve;

@@ -111,3 +111,34 @@ async fn an_idle_connection_ends() {
         assert!(ended.await.is_ok(), "{}", said.escape_ascii());
     }
 }
+
+/// T12: a client that asks for something large and takes none of it loses its place.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_takes_nothing_loses_its_place() {
+    /// More than the buffers of two connections hold.
+    const LARGE: usize = 64 << 20;
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let home = Home::on_sqlite();
+    home.configure(
+        &format!("http://{}", listener.local_addr().unwrap()),
+        &format!("{HURRY}{ROUTES}"),
+    );
+    let gateway = home.run();
+    let upstream = tokio::spawn(async move {
+        // The gateway may look first whether anybody is there.
+        loop {
+            let (mut socket, _) = listener.accept().await.unwrap();
+            let mut head = [0; 1024];
+            if socket.read(&mut head).await.unwrap() > 0 {
+                let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {LARGE}\r\n\r\n");
+                socket.write_all(head.as_bytes()).await.unwrap();
+                return socket.write_all(&vec![0; LARGE]).await;
+            }
+        }
+    });
+    let mut socket = TcpStream::connect(gateway.address).await.unwrap();
+    socket.write_all(b"GET /large HTTP/1.1\r\nhost: a\r\n\r\n").await.unwrap();
+    let cut = within("the end of the upstream's answer", upstream).await.unwrap();
+    assert!(cut.is_err(), "the gateway has let go of it");
+    drop(socket);
+}

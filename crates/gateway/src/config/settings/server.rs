@@ -127,7 +127,8 @@ static TIMEOUTS: [Setting; 5] = [
         name: "idle",
         kind: TIMEOUT,
         unset: Unset::Is("\"60s\""),
-        about: "How long a connection without a request stays open.",
+        about: "How long a connection without a request stays open, and one whose client takes nothing of \
+                its answer.",
     },
 ];
 
