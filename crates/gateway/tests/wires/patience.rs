@@ -59,10 +59,10 @@ async fn a_conversation_may_be_silent() {
 async fn an_upload_may_take_longer_than_an_answer() {
     let home = Home::on_sqlite();
     let upstream = Upstream::start(Speaks::Plain, home.path()).await;
-    let hurry = "[server.timeouts]\nanswer = \"1s\"\n";
+    let hurry = "[server.timeouts]\nanswer = \"2s\"\n";
     home.configure(&upstream.url, &format!("{hurry}{ROUTES}"));
     let gateway = home.run();
-    let pause = Duration::from_millis(300);
+    let pause = Duration::from_millis(400);
     let answer = send(&gateway, ("/unprotected", "application/json"), (7, pause)).await;
     assert_eq!(answer.status(), 200);
     assert_eq!(upstream.runs()[0].length, 7);

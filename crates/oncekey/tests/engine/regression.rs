@@ -498,7 +498,7 @@ async fn nothing_runs_unprotected_while_the_store_answers() {
     let store = Rewindable::new(&scene.clock);
     scene.engine = node(&scene, &store, folder.path()).build().unwrap();
     assert!(matches!(scene.ask("done", 1, 201, NO_TIME).await, Reply::Ran(_)));
-    *store.pensive.lock().unwrap() = Duration::from_secs(3);
+    *store.pensive.lock().unwrap() = Duration::from_secs(60);
     let other = tempfile::tempdir().unwrap();
     scene.engine = node(&scene, &store, other.path()).build().unwrap();
     for key in ["done", "new"] {
