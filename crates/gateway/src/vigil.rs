@@ -65,7 +65,7 @@ fn told(before: Stands, found: Result<(), String>) -> Stands {
     match (before, found) {
         (Stands::Here, Ok(())) => Stands::Here,
         (Stands::Here, Err(error)) => {
-            tracing::error!(error, "the store is away: requests with a key are refused");
+            tracing::error!(error, "the store is away: requests with a key cannot be protected");
             Stands::Away
         }
         // Whatever else goes wrong until then: the first reason is the one that counts.

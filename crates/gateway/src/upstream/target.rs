@@ -207,6 +207,7 @@ mod tests {
             assert!(!error.contains("secret"), "{error}");
         }
     }
+
     /// The default port would be another program's.
     #[test]
     fn a_port_that_is_none_is_refused_and_never_replaced() {

@@ -16,10 +16,6 @@ use super::ring::Note;
 use super::within::within;
 use super::{Engine, Shared};
 
-/// How long a probe may take: longer than any upstream takes to answer a question, and short enough that
-/// the keys behind it are still looked at.
-const LONGEST_PROBE: Duration = Duration::from_secs(30);
-
 /// Somebody who can find out whether work happened: by asking the upstream for the derived key, or
 /// by looking for its trace in a ledger.
 ///
@@ -85,6 +81,10 @@ pub enum Resolved {
     /// Somebody else was quicker. Nothing changed.
     TooLate,
 }
+
+/// How long a probe may take: longer than any upstream takes to answer a question, and short enough that
+/// the keys behind it are still looked at.
+const LONGEST_PROBE: Duration = Duration::from_secs(30);
 
 impl Doubt<'_> {
     /// The derived key that the work forwarded with its foreign call `step`.
