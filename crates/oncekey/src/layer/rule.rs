@@ -18,7 +18,7 @@ use super::meters::Meters;
 use super::outcome::Outcome;
 use super::scope::ScopeFrom;
 use super::seldom::Seldom;
-use super::source::{KeySource, Place, SourceError, is_json};
+use super::source::{KeySource, Place, SourceError, has, is_json};
 use crate::engine::Recorded;
 
 /// How a route treats its requests.
@@ -244,7 +244,7 @@ impl Rule {
         let mut presence = Presence::Absent;
         for source in &self.sources {
             match source {
-                KeySource::Header(name) if headers.contains_key(name) => {
+                KeySource::Header(name) if has(headers, name) => {
                     presence = Presence::Present;
                 }
                 KeySource::Header(_) => {}

@@ -1,8 +1,8 @@
 //! Where the key of a request may stand.
 
-use http::HeaderName;
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use http::request::Parts;
+use http::{HeaderMap, HeaderName};
 use oncekey_core::fingerprint::{Found, JsonPath, find_json, is_identity, is_utf8_json};
 use oncekey_core::{Key, KeyError};
 
@@ -44,6 +44,9 @@ pub enum SourceError {
     Doubt,
 }
 
+/// Headers that are looked through one by one: as many as browsers send.
+const FEW: usize = 24;
+
 /// What kind of place it is; the word in metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
@@ -64,7 +67,7 @@ impl KeySource {
     /// Whether something is there, whatever it is. A body has not been read yet.
     pub(super) fn is_in_head(&self, parts: &Parts) -> bool {
         match self {
-            Self::Header(name) => parts.headers.contains_key(name),
+            Self::Header(name) => has(&parts.headers, name),
             Self::Query(name) => values(parts, name).next().is_some(),
             Self::Json(_) => false,
         }
@@ -111,6 +114,15 @@ impl Place {
             Self::Query => "query",
             Self::Json => "json",
         }
+    }
+}
+
+/// Whether a header is there. A request has about ten, and a look at each name, most of which have another
+/// length, takes less than the digest of one. A client that sends hundreds is not waited for.
+pub(super) fn has(headers: &HeaderMap, wanted: &HeaderName) -> bool {
+    match headers.keys_len() {
+        ..=FEW => headers.keys().any(|name| name == wanted),
+        _ => headers.contains_key(wanted),
     }
 }
 
@@ -190,5 +202,22 @@ mod tests {
         let mut packed = parts("/pay", json);
         packed.headers.insert(CONTENT_ENCODING, http::HeaderValue::from_static("gzip"));
         assert_eq!(source.find(&packed, b"\x1f\x8b"), Ok(None));
+    }
+
+    #[test]
+    fn a_header_is_found_among_few_and_among_many() {
+        let wanted = HeaderName::from_static("idempotency-key");
+        for others in [0, 1, FEW - 1, FEW, 4 * FEW] {
+            let mut headers = HeaderMap::new();
+            for number in 0..others {
+                // As long as the wanted one, so that its letters are looked at.
+                let name = HeaderName::try_from(format!("x-other-{number:07}")).unwrap();
+                headers.insert(name, http::HeaderValue::from_static("1"));
+            }
+            assert!(!has(&headers, &wanted), "{others}");
+            headers.append(&wanted, http::HeaderValue::from_static("a"));
+            headers.append(&wanted, http::HeaderValue::from_static("b"));
+            assert!(has(&headers, &wanted), "{others}");
+        }
     }
 }

@@ -35,6 +35,7 @@ mod queue;
 mod reader;
 mod restore;
 mod row;
+mod running;
 mod schema;
 mod scribe;
 mod settle;

@@ -10,6 +10,7 @@ use oncekey_core::{Claimed, Erased, KeyId, Lease, Renewal, Restored, StateKind, 
 use super::error::Failure;
 use super::inspect::{self, Settings};
 use super::restore::{self, PreparedRecord};
+use super::running::Running;
 use super::settle::Ledger;
 use super::statements::Statements;
 use super::verbs::{self, Completed, PreparedClaim};
@@ -51,11 +52,13 @@ impl Op {
     pub(super) fn apply(
         &self,
         statements: &Statements<'_>,
-        ledger: &mut Ledger,
+        (ledger, running): (&mut Ledger, &mut Running),
         now: Timestamp,
     ) -> Result<Reply, Failure> {
         match self {
-            Self::Claim(claim) => verbs::claim(statements, claim, ledger, now).map(Reply::Claimed),
+            Self::Claim(claim) => {
+                verbs::claim(statements, claim, (ledger, running), now).map(Reply::Claimed)
+            }
             Self::Renew(leases, span) => {
                 verbs::renew(statements, leases, *span, now).map(Reply::Renewed)
             }
@@ -64,8 +67,8 @@ impl Op {
                 verbs::piece(statements, lease, *outcome, *part, bytes).map(Reply::Wrote)
             }
             Self::Complete(lease, completion) => {
-                verbs::complete(statements, lease, completion, now).map(|completed| match completed
-                {
+                let completed = verbs::complete(statements, lease, completion, running, now)?;
+                Ok(match completed {
                     Completed::Wrote(write) => Reply::Wrote(write),
                     Completed::PiecesGone => Reply::PiecesGone,
                 })

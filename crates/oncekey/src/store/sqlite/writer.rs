@@ -30,6 +30,7 @@ use super::log::{self, Emptied};
 use super::op::{Op, Reply};
 use super::place::Place;
 use super::queue::{Entrance, Exit, Patience, queue};
+use super::running::Running;
 use super::schema::{self, Placement};
 use super::scribe::{Scribe, Stage};
 use super::settle::{self, Sweep};
@@ -86,6 +87,7 @@ struct Thread {
     /// that.
     connection: Option<Connection>,
     sweep: Sweep,
+    running: Running,
     /// Operations since the length of the log was looked at.
     unlooked: usize,
     /// Erasures that are committed, while what they erased is still in the log.
@@ -114,6 +116,7 @@ impl Writer {
             place,
             connection,
             sweep,
+            running: Running::default(),
             scribe,
             unlooked: 0,
             unclear: Vec::new(),
@@ -353,7 +356,7 @@ impl Thread {
         let mut finished = Vec::new();
         let statements = Statements::of(connection);
         for job in batch {
-            match job.op.apply(&statements, &mut ledger, now) {
+            match job.op.apply(&statements, (&mut ledger, &mut self.running), now) {
                 Ok(reply) => {
                     finished.extend(job.op.finished_by(&reply));
                     replies.push(Ok(reply));

@@ -26,6 +26,7 @@ fn writer(path: &Path, commit: fn(&Connection) -> rusqlite::Result<()>) -> Write
         place: Place::of(path),
         connection: Some(connection),
         sweep: Sweep::default(),
+        running: Running::default(),
         scribe: Scribe::start(path),
         unlooked: 0,
         unclear: Vec::new(),
@@ -81,17 +82,7 @@ async fn five_leases(path: &Path) -> Vec<Lease> {
     let writer = writer(path, commit);
     let mut leases = Vec::new();
     for number in 1..=5 {
-        match writer.ask(claim(number)).await.unwrap() {
-            Reply::Claimed(Claimed::Won { lease, .. }) => leases.push(lease),
-            other @ (Reply::Claimed(_)
-            | Reply::Renewed(_)
-            | Reply::Wrote(_)
-            | Reply::PiecesGone
-            | Reply::Purged(_)
-            | Reply::Erased(_)
-            | Reply::Restored(_)
-            | Reply::Inspected(_)) => panic!("a fresh key is granted: {other:?}"),
-        }
+        leases.push(won(writer.ask(claim(number)).await));
     }
     leases
 }
@@ -324,4 +315,34 @@ async fn a_failed_commit_is_followed_by_a_commit_before_anybody_is_told() {
     let before = version();
     assert!(writer.ask(claim(1)).await.is_err());
     assert_ne!(version(), before, "something was committed");
+}
+
+/// I4. Another process may have given the row to another key: what this writer remembers of it is a guess.
+#[tokio::test]
+async fn an_end_never_ends_what_runs_in_its_row_by_now() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("x.db");
+    let (one, other) = (writer(&path, commit), writer(&path, commit));
+    let first = won(one.ask(claim(1)).await);
+    assert_eq!(wrote(other.ask(Op::Release(first)).await), Write::Applied);
+    // SQLite uses the last row again.
+    let second = won(other.ask(claim(2)).await);
+    assert_eq!(wrote(one.ask(complete(first)).await), Write::Fenced);
+    let running = StateKind::Running.code();
+    assert!(states(&path).contains(&(2, Some(running), Some(Sent::No.code()))));
+    assert_eq!(wrote(one.ask(complete(second)).await), Write::Applied);
+    // The same attempt, ended again, after the writer has forgotten its row.
+    assert_eq!(wrote(other.ask(complete(second)).await), Write::Applied);
+}
+
+fn won(reply: Result<Reply, StoreError>) -> Lease {
+    let Reply::Claimed(Claimed::Won { lease, .. }) = reply.unwrap() else {
+        panic!("a fresh key is granted");
+    };
+    lease
+}
+
+fn wrote(reply: Result<Reply, StoreError>) -> Write {
+    let Reply::Wrote(write) = reply.unwrap() else { panic!("a write is judged") };
+    write
 }
