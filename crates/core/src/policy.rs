@@ -406,9 +406,11 @@ impl Keep {
         match (ruled, status) {
             (Some((_, verdict)), _) => *verdict,
             // The upstream says that it did not do it: not allowed, not now, not here.
-            (None, 401 | 403 | 407 | 408 | 409 | 421 | 423 | 425 | 429 | 503) => Verdict::Release,
-            // Something between us and the upstream gave up; the upstream may have acted.
-            (None, 502 | 504) => Verdict::Unknown,
+            (None, 401 | 403 | 407 | 409 | 421 | 423 | 425 | 429 | 503) => Verdict::Release,
+            // Somebody gave up waiting for the upstream, which may have acted. A 408 would mean that
+            // the request did not come in time, but it was whole before it was sent: layers that cut a
+            // handler off say so, in the middle of its work.
+            (None, 408 | 502 | 504) => Verdict::Unknown,
             // A declined card (402) and a crash after the charge (500) are outcomes too.
             (None, _) => Verdict::Keep,
         }
@@ -443,8 +445,8 @@ mod tests {
         let policy = Policy::default();
         for status in 100..=999 {
             let expected = match status {
-                401 | 403 | 407 | 408 | 409 | 421 | 423 | 425 | 429 | 503 => Verdict::Release,
-                502 | 504 => Verdict::Unknown,
+                401 | 403 | 407 | 409 | 421 | 423 | 425 | 429 | 503 => Verdict::Release,
+                408 | 502 | 504 => Verdict::Unknown,
                 _ => Verdict::Keep,
             };
             assert_eq!(policy.verdict(Sent::No, answered(status)), expected, "{status}");

@@ -108,6 +108,12 @@ impl Attempt {
         self.0.grip.as_ref().map(|grip| grip.lease.fence)
     }
 
+    /// Whether it is an attempt of this engine.
+    #[cfg(feature = "tower")]
+    pub(crate) fn is_of(&self, engine: &super::Engine) -> bool {
+        Arc::ptr_eq(&self.0.shared, &engine.0)
+    }
+
     /// Whether an earlier attempt began the same work, and may have done some of it.
     #[must_use]
     pub fn is_retry(&self) -> bool {

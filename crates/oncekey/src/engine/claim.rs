@@ -222,7 +222,11 @@ impl Shared {
                     }
                     ErrorKind::Unsuitable => {
                         tracing::error!(%error, "the store refuses to work");
-                        return shared.down(claim, taken, LATEST);
+                        shared.give_back_later(claim, taken);
+                        // It is there, and may refuse because it has lost something: this very key,
+                        // perhaps. So nobody may say that it is down and run without it.
+                        let (why, retry_after) = (Unavailable::Regressed, LATEST);
+                        return Asked::Refused(Refused::Unavailable { why, retry_after });
                     }
                     ErrorKind::Corrupt | ErrorKind::Rejected | _ => {
                         tracing::error!(%error, "a record cannot be trusted, or a claim is refused");
@@ -261,7 +265,9 @@ impl Shared {
         (!sentry.holds_good(ticket)).then_some(LATEST)
     }
 
-    /// Replays are shed after claims: a node that takes no claims still answers what is done.
+    /// Replays are shed after claims: a node that takes no claims still answers what is done, and says what
+    /// else it finds. "Nothing was executed" is only for keys of which the store knows nothing, or whose
+    /// work could be done again.
     async fn replay_at_least(
         &self,
         claim: &Claim,
@@ -275,9 +281,7 @@ impl Shared {
         }
         let Ok(found) = self.store.get(&claim.id).await else { return refused(why) };
         let replay = found.zip(self.suspicion.store_time(asked)).and_then(|(record, now)| {
-            let Decision::Refuse(refusal @ (Refusal::Replay | Refusal::Mismatch)) =
-                decide(Some(&record), claim, now)
-            else {
+            let Decision::Refuse(refusal) = decide(Some(&record), claim, now) else {
                 return None;
             };
             let claimed = Claimed::Lost { refusal, record: Box::new(record), now };

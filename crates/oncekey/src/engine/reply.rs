@@ -146,10 +146,10 @@ pub enum Refused {
 /// Why nothing can be executed just now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Unavailable {
-    /// The store does not answer, or refuses to work as it is set up.
+    /// The store does not answer.
     Store,
     /// The store failed over, and what it may have lost is being put back; or it answers, and nobody
-    /// has found out yet whether it did. Never a reason to run without protection: what was lost may
+    /// has found out yet whether it did; or it refuses to grant anything as it is. Never a reason to run without protection: what was lost may
     /// have been this very key.
     Regressed,
     /// This node has as many claims or attempts under way as it may.

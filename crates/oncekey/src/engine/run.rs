@@ -94,6 +94,9 @@ pub enum RunError<E> {
     Value(#[from] serde_json::Error),
 }
 
+/// How much of a name counts, so that every name makes a scope. Nobody writes longer ones.
+const LONGEST_NAME: usize = 255;
+
 /// The status under which a value is recorded.
 const VALUE: u16 = 200;
 
@@ -106,10 +109,16 @@ enum Outcome<T, E> {
 }
 
 impl Engine {
-    /// Runs one kind of work, by name, in the shared scope and with the default policy.
+    /// Runs one kind of work, by name, in a scope of that name and with the default policy.
+    ///
+    /// No client of a layer on the same engine gets into that scope, and neither does another runner: a
+    /// stranger who guesses the key of tonight's job could otherwise use it up.
     pub fn runner(&self, name: &str) -> Runner {
         let policy = Arc::new(Policy::default());
-        Runner { engine: self.clone(), name: name.into(), scope: Scope::shared(), policy }
+        let counts = &name.as_bytes()[..name.len().min(LONGEST_NAME)];
+        let scope = Scope::of_parts(&[b"oncekey-runner", counts]);
+        let scope = scope.expect("two short parts, one of which is not empty");
+        Runner { engine: self.clone(), name: name.into(), scope, policy }
     }
 
     /// Runs `work` at most once for `key`: [`Runner::run`] with every default.

@@ -2,7 +2,7 @@
 
 use oncekey_core::{Fence, Key, KeyId, Scope};
 
-use crate::engine::{Attempt, NoSend};
+use crate::engine::{Attempt, Engine, NoSend};
 
 /// The attempt that a protected request belongs to, found in the request's extensions.
 ///
@@ -13,6 +13,11 @@ pub struct IdempotencyContext(Attempt);
 impl IdempotencyContext {
     pub(super) fn new(attempt: Attempt) -> Self {
         Self(attempt)
+    }
+
+    /// Whether it is an attempt of this engine for this record.
+    pub(super) fn is_of(&self, engine: &Engine, id: &KeyId) -> bool {
+        self.0.is_of(engine) && self.0.key_id() == id
     }
 
     /// What the client sent.

@@ -29,6 +29,9 @@ const REQUEST_ID: HeaderName = HeaderName::from_static("request-id");
 pub const EXPOSED_HEADERS: &str = "Idempotency-Key, Idempotency-Policy, Idempotency-Redacted, \
      Idempotency-Status, Idempotent-Replayed, Link, Original-Request, Request-Id, Retry-After";
 
+/// Who speaks in `Idempotency-Status`.
+const SPEAKER: &str = "oncekey; ";
+
 /// How many lines a mark adds at most, and the length of the body.
 pub(super) const MARKS: usize = 8;
 
@@ -60,11 +63,31 @@ enum Said {
     Before(HeaderValue),
 }
 
+/// What another oncekey said in the place of an answer, in its `Idempotency-Status`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Refusal {
+    /// It has not let the request through, or says another time what became of it.
+    ForNow,
+    /// Nobody knows what became of it, and a retry does not help.
+    ForGood,
+}
+
+/// What is said in the place of an answer, if another oncekey said it. What a service answered, or what is
+/// replayed of it, has no such word.
+pub(super) fn refusal_in(headers: &HeaderMap) -> Option<Refusal> {
+    let status = headers.get(IDEMPOTENCY_STATUS)?.to_str().ok()?;
+    let (_, executed) = status.strip_prefix(SPEAKER)?.split_once("; executed=")?;
+    match executed {
+        "unknown; retry=?0" => Some(Refusal::ForGood),
+        _ => Some(Refusal::ForNow),
+    }
+}
+
 impl Status {
     pub(super) fn new(outcome: Outcome) -> Self {
         // Long enough for every status, so that it grows once.
         let mut text = String::with_capacity(64);
-        text.push_str("oncekey; ");
+        text.push_str(SPEAKER);
         text.push_str(outcome.word());
         Self { outcome, said: Said::Anew(text) }
     }
@@ -72,6 +95,12 @@ impl Status {
     /// A status that was put together before, for another response.
     pub(super) fn known(outcome: Outcome, value: HeaderValue) -> Self {
         Self { outcome, said: Said::Before(value) }
+    }
+
+    /// What another oncekey said in the place of an answer: it knows whether anything was executed.
+    pub(super) fn of_refusal(outcome: Outcome, headers: &HeaderMap) -> Option<Self> {
+        refusal_in(headers)?;
+        headers.get(IDEMPOTENCY_STATUS).map(|value| Self::known(outcome, value.clone()))
     }
 
     /// The work ran in this request, and this became of its answer.

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Response, StatusCode};
+use http::{HeaderMap, Response, StatusCode};
 use http_body::Body;
 use oncekey_core::{Fence, Key};
 use tracing::record_all;
@@ -56,20 +56,23 @@ impl Visit {
                         problem.request_id = Some(self.request.as_str().to_owned());
                         Status::problem(outcome, problem)
                     }
-                    None => self.status_of_run(outcome, recorded),
+                    None => self.status_of_run(outcome, recorded, response.headers()),
                 };
                 let own = self.request.as_str();
                 mark(response.headers_mut(), &self.mark(Some(key), Some(own)), status);
                 (outcome, Ok(*response))
             }
             Some(Ended::Failed(error)) => (outcome, Err(error)),
-            Some(Ended::NotBegun(why)) => {
+            Some(Ended::NotBegun(why, earlier)) => {
                 let why = match why {
                     NoSend::Lost | NoSend::TooLate => Unavailable::LeaseLost,
                     NoSend::Store => Unavailable::Store,
                 };
                 let refused = Refused::Unavailable { why, retry_after: AFTER_LOST_LEASE };
-                (Outcome::of_refusal(&refused), Ok(self.refuse(key, &refused)))
+                let mut problem = Problem::from(&refused);
+                earlier.correct(&mut problem);
+                let outcome = Outcome::of_refusal(&refused);
+                (outcome, Ok(self.problem(outcome, problem, Some(key))))
             }
             None => {
                 let outcome = outcome.of_broken(recorded);
@@ -78,11 +81,14 @@ impl Visit {
         }
     }
 
-    fn status_of_run(&self, outcome: Outcome, recorded: Recorded) -> Status {
+    fn status_of_run(&self, outcome: Outcome, recorded: Recorded, theirs: &HeaderMap) -> Status {
         match (outcome, recorded) {
             // Nearly all of them.
             (Outcome::Executed, Recorded::Kept) => Status::known(outcome, self.rule.status_field()),
-            (_, _) => Status::ran(outcome, recorded, self.rule.shared_policy().retention),
+            (_, _) => match Status::of_refusal(outcome, theirs) {
+                Some(said) => said,
+                None => Status::ran(outcome, recorded, self.rule.shared_policy().retention),
+            },
         }
     }
 

@@ -1,6 +1,6 @@
 //! What of a request counts when two requests are compared.
 
-use http::header::CONTENT_TYPE;
+use http::header::{CONTENT_TYPE, HOST};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Uri};
 use oncekey_core::fingerprint::Prepared;
@@ -53,8 +53,14 @@ impl<'r> Head<'r> {
     /// Adds the header lines that count to `lines`, and returns the content type.
     fn counted(self, rule: &'r Rule, lines: &mut Vec<(&'r str, &'r [u8])>) -> Option<&'r [u8]> {
         for name in rule.counted_headers() {
+            let before = lines.len();
             let values = self.headers.get_all(name).iter();
             lines.extend(values.map(|value| (name.as_str(), value.as_bytes())));
+            if *name == HOST && lines.len() == before {
+                // HTTP/2 says it in the target.
+                let host = self.uri.authority().map(|host| host.as_str().as_bytes());
+                lines.extend(host.map(|host| (name.as_str(), host)));
+            }
         }
         let types = self.headers.get_all(CONTENT_TYPE);
         let mut first = types.iter().map(HeaderValue::as_bytes);
@@ -67,5 +73,32 @@ impl<'r> Head<'r> {
                 None
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// I24: two hosts are two requests, where hosts count, whichever protocol names them.
+    #[test]
+    fn a_host_counts_over_either_protocol() {
+        let counts = Rule::new("pay").count_headers([HOST]);
+        let plain = Rule::new("pay");
+        let print = |rule: &Rule, uri: &str, host: Option<&str>| {
+            let mut request = http::Request::post(uri);
+            if let Some(host) = host {
+                request = request.header(HOST, host);
+            }
+            rule.fingerprint_of(&request.body(()).unwrap().into_parts().0, b"")
+        };
+        let a = print(&counts, "/pay", Some("a.example"));
+        assert_eq!(a, print(&counts, "https://a.example/pay", None));
+        assert_ne!(a, print(&counts, "https://b.example/pay", None));
+        assert_ne!(a, print(&counts, "/pay", None));
+        assert_eq!(
+            print(&plain, "https://a.example/pay", None),
+            print(&plain, "https://b.example/pay", None)
+        );
     }
 }

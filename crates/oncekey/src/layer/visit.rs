@@ -17,6 +17,7 @@ use tracing::{Instrument as _, Span};
 
 use super::body::ResponseBody;
 use super::collect::{Read, read};
+use super::context::IdempotencyContext;
 use super::layer::{Config, KeyHash};
 use super::meters::{self, Quality};
 use super::outcome::{Outcome, Outcomes};
@@ -53,8 +54,9 @@ enum Prepared {
     Known(Key, Box<Replayed>),
     /// The engine has to be asked. If nobody remembered anything about the key, then at this moment.
     Asks(Arc<Call>, Option<Duration>),
-    /// Its body was read in vain: there is no key, and none is needed.
-    Keyless,
+    /// Its body was read in vain: there is no key, and none is needed. Or another layer of the same engine
+    /// stands around this one, and the request is the very work that it runs: it would wait for itself.
+    Passes,
 }
 
 /// How a request ended, and the answer to it.
@@ -137,7 +139,7 @@ impl Visit {
             Ok(Prepared::Known(key, replayed)) => {
                 return self.respond(&key, Reply::Replayed(*replayed));
             }
-            Ok(Prepared::Keyless) => {
+            Ok(Prepared::Passes) => {
                 let answer = work.call_service().await;
                 let answer = answer.map(|response| response.map(ResponseBody::new));
                 return (Outcome::Bypassed, answer);
@@ -166,17 +168,23 @@ impl Visit {
             return match (self.key(parts, &body)?, self.rule.needs()) {
                 (Some(key), _) => {
                     let named = self.name(parts, &key)?;
-                    Ok(self.recall(parts, key, named, &body))
+                    match self.is_within(parts, &named.1) {
+                        true => Ok(Prepared::Passes),
+                        false => Ok(self.recall(parts, key, named, &body)),
+                    }
                 }
                 (None, Mode::Required) => Err(self.missing()),
                 (None, Mode::Optional | Mode::Off) => {
                     self.rule.meters().keyless();
-                    Ok(Prepared::Keyless)
+                    Ok(Prepared::Passes)
                 }
             };
         }
         let key = self.key(&work.parts, &[])?.ok_or_else(|| self.missing())?;
         let named = self.name(&work.parts, &key)?;
+        if self.is_within(&work.parts, &named.1) {
+            return Ok(Prepared::Passes);
+        }
         let body = self.read(work, Some(&key)).await?;
         Ok(self.recall(&work.parts, key, named, &body))
     }
@@ -235,6 +243,12 @@ impl Visit {
             self.span.record("idempotency.key_hash", id.short().as_str());
         }
         Ok((scope, id))
+    }
+
+    /// Whether the request is the work of an attempt for the same record, begun by a layer around this one.
+    fn is_within(&self, parts: &Parts, id: &KeyId) -> bool {
+        let around = parts.extensions.get::<IdempotencyContext>();
+        around.is_some_and(|attempt| attempt.is_of(&self.config.engine, id))
     }
 
     /// Reads the body, and leaves what was read in its place.

@@ -15,9 +15,11 @@ use tower_service::Service;
 use super::body::ResponseBody;
 use super::collect::{Collected, collect};
 use super::context::IdempotencyContext;
+use super::headers::{self, Refusal};
 use super::replay;
 use super::undelivered::Undelivered;
 use crate::engine::{Attempt, Finish, NoSend};
+use crate::problem::{Executed, Problem};
 
 /// Where the trace of a request stands (W3C Trace Context). A name that is known needs no look at
 /// its letters.
@@ -47,7 +49,16 @@ pub(super) enum Ended<B: Body, E> {
     /// The service's error.
     Failed(E),
     /// The attempt lost its right to act before the service was called.
-    NotBegun(NoSend),
+    NotBegun(NoSend, Earlier),
+}
+
+/// Whether an attempt before this one may have done the work.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Earlier {
+    /// Nobody was at it.
+    None,
+    /// So "nothing was executed" would be a guess, though this attempt did nothing.
+    MayHaveActed,
 }
 
 /// What a look at the head of an answer says.
@@ -63,6 +74,7 @@ struct Asked {
     method: Method,
     traceparent: Option<HeaderValue>,
     limits: Limits,
+    earlier: Earlier,
 }
 
 impl<S, B> Work<S, B> {
@@ -76,13 +88,18 @@ impl<S, B> Work<S, B> {
         B: From<Bytes>,
         RB: Body<Data = Bytes>,
     {
+        let earlier = match attempt.is_retry() {
+            true => Earlier::MayHaveActed,
+            false => Earlier::None,
+        };
         if let Err(why) = attempt.send().await {
-            return Finish::never_sent(Ended::NotBegun(why));
+            return Finish::never_sent(Ended::NotBegun(why, earlier));
         }
         let asked = Asked {
             method: self.parts.method.clone(),
             traceparent: self.parts.headers.get(TRACEPARENT).cloned(),
             limits: self.limits,
+            earlier,
         };
         self.parts.extensions.insert(IdempotencyContext::new(attempt));
         let (head, body) = match self.call_service().await {
@@ -120,18 +137,44 @@ impl<B: Body, E> Ended<B, E> {
     }
 }
 
+impl Earlier {
+    /// Makes a problem that is told of one attempt true of the operation.
+    pub(super) fn correct(self, problem: &mut Problem) {
+        if self == Self::MayHaveActed && problem.executed == Executed::No {
+            problem.executed = Executed::Unknown;
+            problem.detail =
+                "This attempt did not reach the service, but an earlier one with the same \
+                              key may have been executed."
+                    .into();
+            problem.hint = Some("Retry with the same key. Do not create a new one.");
+        }
+    }
+}
+
 impl Asked {
     /// What an answer counts as. The caller gets the whole of it in any case.
-    fn judge<B: Body, E>(&self, response: Response<B>) -> Judged<B, E> {
+    fn judge<B: Body, E>(&self, mut response: Response<B>) -> Judged<B, E> {
+        let undelivered = Undelivered::of(response.extensions());
+        if undelivered == Some(Undelivered::NeverSent)
+            && let Some(problem) = response.extensions_mut().get_mut::<Problem>()
+        {
+            self.earlier.correct(problem);
+        }
         let status = response.status();
         let untouched = |response: Response<B>| Ended::answer(response.map(ResponseBody::new));
         let connected = self.method == Method::CONNECT && status.is_success();
-        Judged::Ended(match Undelivered::of(response.extensions()) {
+        let refusal = headers::refusal_in(response.headers());
+        Judged::Ended(match undelivered {
             Some(Undelivered::NeverSent) => Finish::never_sent(untouched(response)),
             Some(Undelivered::NoAnswer) => Finish::no_answer(untouched(response)),
             None if status == StatusCode::SWITCHING_PROTOCOLS || connected => {
                 Finish::not_kept(status.as_u16(), Fit::Upgraded, untouched(response))
             }
+            // Another oncekey stands behind us, and did not let the request through (I20). It keeps what it
+            // knows: asked again, it says what is true by then. What it will never say by itself, we
+            // do not know either.
+            None if refusal == Some(Refusal::ForGood) => Finish::no_answer(untouched(response)),
+            None if refusal == Some(Refusal::ForNow) => Finish::never_sent(untouched(response)),
             // No server can send it as an answer, so there is none.
             None if status.is_informational() => Finish::no_answer(untouched(response)),
             None if is_stream(response.headers()) => {

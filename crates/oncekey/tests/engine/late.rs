@@ -276,3 +276,31 @@ async fn attempts_are_limited_whether_or_not_their_clients_are_there() {
     tokio::time::sleep(60 * SECOND).await;
     assert!(matches!(scene.ask("c", 1, 201, NONE).await, Reply::Ran(_)));
 }
+
+/// I13: a node that takes no claims still says what became of a key, and not that nothing was executed.
+#[tokio::test(start_paused = true)]
+async fn a_node_that_is_full_says_unknown_of_what_is_unknown() {
+    let mut scene = Scene::new(Policy::default());
+    let node = scene.node(Arc::clone(&scene.store) as Arc<dyn Store>);
+    scene.engine = node.attempts(1).build().unwrap();
+    assert!(matches!(scene.ask("doubt", 1, 504, NONE).await, Reply::Ran(_)));
+    let asking = scene.ask("a", 1, 201, 60 * SECOND);
+    assert!(tokio::time::timeout(SECOND, asking).await.is_err(), "the client leaves");
+    let reply = scene.ask("doubt", 1, 201, NONE).await;
+    assert!(matches!(reply, Reply::Refused(Refused::Unknown { .. })), "{reply:?}");
+}
+
+/// I35: a store that refuses to grant may have lost this very key, so it is no reason to run without it.
+#[tokio::test(start_paused = true)]
+async fn a_store_that_refuses_to_grant_is_never_passed_by() {
+    let (scene, store) = faulty(passing());
+    assert!(matches!(scene.ask("k", 1, 201, NONE).await, Reply::Ran(_)));
+    let node = scene.node(Arc::clone(&store) as Arc<dyn Store>).build().unwrap();
+    let scene = Scene { engine: node, ..scene };
+    store.fail_all(Some(Fault::Refused(ErrorKind::Unsuitable)));
+    match scene.ask("k", 1, 201, NONE).await {
+        Reply::Refused(Refused::Unavailable { why, .. }) => assert_eq!(why, Unavailable::Regressed),
+        reply => panic!("{reply:?}"),
+    }
+    assert_eq!(scene.runs(), 1);
+}

@@ -82,3 +82,19 @@ async fn a_wrapped_handler_is_safe_to_repeat() {
     }
     assert_eq!(runs.load(Ordering::SeqCst), 1);
 }
+
+/// A stranger who guesses the key of a job, or another job with the same order, does not use it up.
+#[tokio::test]
+async fn jobs_of_two_names_and_clients_do_not_meet_in_a_key() {
+    let scene = Scene::new(Policy::default());
+    let long = "n".repeat(10_000);
+    for (number, name) in ["invoice", "receipt", "", &long].into_iter().enumerate() {
+        let runner = scene.engine.runner(name);
+        let fingerprint = runner.fingerprint(&1).unwrap();
+        let work = async move |_| Ok::<_, Failure<String>>(number);
+        let made = runner.run(&key("order-42"), fingerprint, work).await.unwrap();
+        assert_eq!(made, Made { value: number, now: MadeBy::ThisCall(Recorded::Kept) });
+    }
+    let id = scene.engine.key_id(&oncekey::core::Scope::shared(), &key("order-42"));
+    assert!(oncekey::core::Store::get(&*scene.store, &id).await.unwrap().is_none());
+}

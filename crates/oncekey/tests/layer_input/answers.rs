@@ -59,10 +59,10 @@ async fn every_status_meets_its_fate() {
         rows.push((empty, "", Retry::Replay));
         rows.push((empty, "a body that no server sends", Retry::Replay));
     }
-    for released in [401, 403, 407, 408, 409, 421, 423, 425, 429, 503] {
+    for released in [401, 403, 407, 409, 421, 423, 425, 429, 503] {
         rows.push((released, "body", Retry::RunsAgain));
     }
-    for unclear in [502, 504, 100, 102, 103, 199] {
+    for unclear in [408, 502, 504, 100, 102, 103, 199] {
         rows.push((unclear, "body", Retry::Unknown));
     }
     rows.push((101, "", Retry::NotRetained));

@@ -11,6 +11,7 @@ mod bodies;
 mod framing;
 mod handlers;
 mod hanging_up;
+mod in_a_row;
 mod json;
 mod keys;
 mod meetings;

@@ -1,0 +1,92 @@
+//! Two oncekeys in a row: the layer twice, or a gateway in front of a service that has the layer. And
+//! attempts that follow others.
+
+use axum::Router;
+use axum::body::Body;
+use axum::routing::post as on_post;
+use http::{Request, Response};
+use oncekey::core::Policy;
+use oncekey::core::policy::Class;
+use oncekey::layer::{IdempotencyLayer, Rule, ScopeFrom, Undelivered};
+use oncekey::problem::{Code, Problem};
+use tower::ServiceExt as _;
+
+use crate::rig::{KEY, Rig, Seen, engine, layer, post, required};
+
+/// A layer around everything and one around a route, on one engine: the request would wait for itself, and
+/// below a nested path it would not even look the same.
+#[tokio::test]
+async fn a_layer_within_a_layer_of_the_same_engine_lets_its_work_through() {
+    let engine = engine();
+    let layer = || {
+        let builder = IdempotencyLayer::builder(engine.clone()).scope(ScopeFrom::shared());
+        builder.rule(Rule::new("POST /charges").required()).build()
+    };
+    let inner = || Router::new().route("/charges", on_post(async || "done")).route_layer(layer());
+    for (path, service) in [
+        ("/charges", inner().layer(layer())),
+        ("/v1/charges", Router::new().nest("/v1", inner()).layer(layer())),
+    ] {
+        for replay in [false, true] {
+            let request = Request::post(path).header("idempotency-key", format!("{KEY}{path}"));
+            let request = request.body(Body::empty()).unwrap();
+            let seen = Seen::of(service.clone().oneshot(request).await.unwrap()).await;
+            assert_eq!((seen.status.as_u16(), seen.text()), (200, "done"), "{path}");
+            assert_eq!(seen.is_replay(), replay, "{path}");
+        }
+    }
+}
+
+/// I20: what another oncekey says in the place of an answer is not the answer of the service.
+#[tokio::test]
+async fn the_refusal_of_another_oncekey_is_never_kept_as_an_answer() {
+    for (status, said, runs) in [
+        (422, "oncekey; mismatch; executed=no; retry=?0", 2),
+        (400, "oncekey; invalid; executed=no; retry=?0", 2),
+        (202, "oncekey; in-progress; executed=unknown; retry=?1", 2),
+        (409, "oncekey; not-retained; executed=yes; retry=?0", 2),
+        // Nobody will know more by asking again.
+        (500, "oncekey; unknown; executed=unknown; retry=?0", 1),
+        // Answers of a service, its own or replayed.
+        (201, "oncekey; executed; ttl=86400", 1),
+        (201, "oncekey; replayed; age=1; ttl=86399", 1),
+        (500, "somebody; executed=no", 1),
+    ] {
+        let rig = Rig::answering(move || {
+            let answer = Response::builder().status(status).header("idempotency-status", said);
+            answer.body(Body::from("theirs")).unwrap()
+        });
+        let first = rig.send(post(KEY, "{}")).await;
+        assert_eq!((first.status.as_u16(), first.text()), (status, "theirs"), "{said}");
+        if said.contains("oncekey") && said.contains("executed=") {
+            assert_eq!(first.header("idempotency-status"), said, "it knows what was executed");
+        }
+        let second = rig.send(post(KEY, "{}")).await;
+        assert_eq!(rig.runs(), runs, "{said}");
+        if said.contains("unknown; retry=?0") {
+            second.assert_refused(409, "idempotency_outcome_unknown", "unknown");
+        }
+    }
+}
+
+/// I13: an attempt that reached nobody does not speak for the one before it, which may have acted.
+#[tokio::test]
+async fn nothing_was_executed_is_not_said_after_an_attempt_that_may_have_acted() {
+    let policy = Policy { class: Class::Keyed, ..Policy::default() };
+    let rule = || layer().rule(required().policy(policy.clone()).unwrap());
+    for (first, executed) in [(Undelivered::NoAnswer, "unknown"), (Undelivered::NeverSent, "no")] {
+        let rig = Rig::new(rule(), move |run, _| {
+            let undelivered = if run == 1 { first } else { Undelivered::NeverSent };
+            let mut answer = Response::builder().status(502).body(Body::empty()).unwrap();
+            answer.extensions_mut().insert(undelivered);
+            let problem = Problem::new(Code::UpstreamUnreachable, "Nothing was executed.");
+            answer.extensions_mut().insert(problem);
+            Box::pin(async move { Ok(answer) })
+        });
+        rig.send(post(KEY, "{}")).await;
+        let second = rig.send(post(KEY, "{}")).await;
+        assert_eq!(rig.runs(), 2);
+        let status = second.header("idempotency-status");
+        assert!(status.contains(&format!("not-delivered; executed={executed}")), "{status}");
+    }
+}
