@@ -17,7 +17,7 @@ use oncekey::core::restore::{Restore, Restored};
 use oncekey::core::saved::{Headers, Saved};
 use oncekey::core::{
     Answer, Claim, Claimed, Class, Completion, Erase as _, ErrorKind, Fence, Fingerprint, Grant,
-    KeyId, Lease, Origin, Owner, Places, Refusal, Renewal, Sent, Store, StoreError, Write,
+    KeyId, Lease, Origin, Owner, Places, Refusal, Renewal, Sent, State, Store, StoreError, Write,
 };
 use oncekey::store::mysql::{Migrate, MysqlOptions, MysqlStore, migration_sql};
 
@@ -486,5 +486,61 @@ async fn renewals_wait_for_nothing_else() {
     assert!(is_waiting, "the others wait for the lock, or for a connection");
     waiting.iter().for_each(tokio::task::JoinHandle::abort);
     holder.query_drop("ROLLBACK").await.unwrap();
+    database.end().await;
+}
+
+/// I7: a row that somebody holds for longer than a lease costs no other lease its renewal, and its own is
+/// not lost: nobody else has it.
+#[tokio::test]
+#[ignore = "needs MariaDB: run cargo xtask test"]
+async fn a_row_that_somebody_holds_costs_no_other_lease_its_renewal() {
+    let database = Database::new().await;
+    let store = database.store().await;
+    let mut leases = Vec::new();
+    for key in 0..5 {
+        leases.push(win(&store, &claim(key, 1)).await);
+    }
+    assert_eq!(store.complete(&leases[4], &completion()).await.unwrap(), Write::Applied);
+    let digits: String = leases[2].id.as_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
+    let name = &database.0;
+    // Whichever way the row was found, and whatever is done to it.
+    let holds = [
+        format!("SELECT * FROM {name}.oncekey_records WHERE key_id = x'{digits}' FOR UPDATE"),
+        format!(
+            "UPDATE {name}.oncekey_records SET at = at + 1 \
+             WHERE born = {} AND key_id = x'{digits}'",
+            leases[2].fence
+        ),
+        format!("DELETE FROM {name}.oncekey_records WHERE key_id = x'{digits}'"),
+    ];
+    for hold in holds {
+        let mut holder = connect().await;
+        holder.query_drop(format!("BEGIN; {hold}")).await.unwrap();
+        let span = Duration::from_secs(600);
+        // Sooner than the server gives up waiting for a lock.
+        let renewing = tokio::time::timeout(Duration::from_secs(1), store.renew(&leases, span));
+        let renewals = renewing.await.expect("nobody waits").expect("the others are renewed");
+        for place in [0, 1, 3] {
+            let Renewal::Until(until) = renewals[place] else { panic!("{hold}: {renewals:?}") };
+            let record = store.get(&leases[place].id).await.unwrap().expect("a record");
+            assert!(
+                matches!(record.state, State::Running { until: u, .. } if u == until),
+                "{hold}"
+            );
+        }
+        assert_eq!(renewals[2], Renewal::Failed, "{hold}");
+        assert_eq!(renewals[4], Renewal::Lost, "{hold}: it is done");
+        // Nor does anybody else who comes in a batch.
+        let send = |place: usize| store.send(&leases[place]);
+        let sends = async { tokio::join!(send(0), send(1), send(3)) };
+        let sending = tokio::time::timeout(Duration::from_secs(1), sends);
+        let (first, second, third) = sending.await.expect("nobody waits");
+        for sent in [first, second, third] {
+            assert_eq!(sent.unwrap(), Write::Applied, "{hold}");
+        }
+        holder.query_drop("ROLLBACK").await.unwrap();
+        let renewals = store.renew(&leases[2..3], span).await.unwrap();
+        assert!(matches!(renewals[..], [Renewal::Until(_)]), "{hold}: {renewals:?}");
+    }
     database.end().await;
 }

@@ -16,10 +16,11 @@ mod places;
 
 use std::error::Error;
 use std::sync::Arc;
+use std::time::Duration;
 
 use oncekey::core::health::{Tier, Verdict};
 use oncekey::core::{
-    Claimed, ErrorKind, Inspect, KeyId, Refusal, Restore, Store, StoreError, Write,
+    Claimed, ErrorKind, Inspect, KeyId, Refusal, Renewal, Restore, Store, StoreError, Write,
 };
 use oncekey::store::{Opened, open, open_existing};
 
@@ -196,4 +197,43 @@ async fn a_store_that_was_emptied_is_adopted_through_what_was_opened() {
     win(&*store, &claim(2, 2)).await;
     let claimed = store.claim(&claim(1, 3)).await.unwrap();
     assert!(matches!(claimed, Claimed::Lost { .. }), "what was restored stands: {claimed:?}");
+}
+
+/// I7: leases are renewed by a thread of their own, which must depend on no thread of the program: they
+/// may all be blocked.
+#[test]
+#[ignore = "needs all servers: run cargo xtask test"]
+fn leases_are_renewed_while_the_program_stands_still() {
+    let runtime = || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        runtime.expect("a runtime")
+    };
+    // Nothing in it moves between two calls.
+    let program = runtime();
+    for place in program.block_on(Place::all()) {
+        let label = place.label;
+        let (store, leases) = program.block_on(async {
+            let store = open(&place.url).await.unwrap_or_else(|error| panic!("{}", told(&error)));
+            let mut leases = Vec::new();
+            for key in 0..8 {
+                leases.push(win(&store, &claim(key, 1)).await.0);
+            }
+            (store, leases)
+        });
+        let heart = runtime();
+        let span = Duration::from_secs(60);
+        for round in 0..2 {
+            let renewed = heart.block_on(async {
+                tokio::time::timeout(Duration::from_secs(20), store.renew(&leases, span)).await
+            });
+            let renewed = renewed.unwrap_or_else(|_| panic!("{label} waits for the program"));
+            let renewed = renewed.unwrap_or_else(|error| panic!("{label}: {}", told(&error)));
+            let is_held = |renewal: &Renewal| matches!(renewal, Renewal::Until(_));
+            assert!(renewed.iter().all(is_held), "{label}, {round}: {renewed:?}");
+        }
+        program.block_on(async {
+            let answer = completion(common::answer(1, 100));
+            assert_eq!(store.complete(&leases[0], &answer).await.unwrap(), Write::Applied);
+        });
+    }
 }

@@ -17,6 +17,7 @@ use tokio::sync::Notify;
 use super::attempt::{Grip, Held};
 use super::caught::caught;
 use super::measured::too_slow;
+use super::rhythm::{Look, RETRY, Rhythm, due};
 use super::sentry::{Sentry, Word};
 use super::suspicion::Suspicion;
 use super::within::within;
@@ -33,8 +34,7 @@ pub(super) struct Heart {
 #[derive(Debug, Default)]
 struct Kept {
     all: BTreeMap<(KeyId, Fence), Arc<Held>>,
-    /// When the loop looks next, by uptime; `None` if it waits to be woken.
-    looks_at: Option<Duration>,
+    rhythm: Rhythm,
 }
 
 /// What the loop needs. Not the engine itself, which must be able to end.
@@ -50,10 +50,6 @@ pub(super) struct Beat {
 /// Renewals in one call: a statement of a few kilobytes, and one that fails costs no more than
 /// this many leases a round.
 const BATCH: usize = 256;
-/// How soon a failed round is tried again.
-const RETRY: Duration = Duration::from_secs(1);
-/// However short a lease is, the loop must not spin: a policy that nobody checked may say zero.
-const SHORTEST_PAUSE: Duration = Duration::from_millis(10);
 
 impl Heart {
     pub(super) fn new() -> Self {
@@ -65,14 +61,12 @@ impl Heart {
     pub(super) fn keep(&self, held: &Arc<Held>) {
         let Some(grip) = &held.grip else { return };
         let mut kept = self.kept();
-        // The loop sleeps until the first of those that it saw is due. If that moment has passed,
-        // the machine was asleep, and the loop does not know.
-        let sleeps_past = |looks_at| due(grip) < looks_at || looks_at < grip.since();
-        let wakes = kept.looks_at.is_none_or(sleeps_past);
+        let look = kept.rhythm.comes(grip.since(), grip.span);
         kept.all.insert((held.id, grip.lease.fence), Arc::clone(held));
         drop(kept);
-        if wakes {
-            self.bell.notify_one();
+        match look {
+            Look::InTime => {}
+            Look::TooLate => self.bell.notify_one(),
         }
     }
 
@@ -88,19 +82,14 @@ impl Heart {
         self.kept().all.values().cloned().collect()
     }
 
-    /// Notes when the loop looks next, and says how long that is from `now`; `None` if nothing is
-    /// held. In one step with the look at what is held, so that nothing comes in between.
+    /// Notes when the loop looks next, and says how long that is from `now`; `None` if it waits to be
+    /// woken. In one step with the look at what is held, so that nothing comes in between.
     fn plan(&self, now: Duration) -> Option<Duration> {
         let mut kept = self.kept();
-        let grips = kept.all.values().filter_map(|held| held.grip.as_ref());
-        // What is due already was just tried, or came while the others were.
-        let pauses = grips.filter(|grip| !grip.is_lost()).map(|grip| match time_left(grip, now) {
-            Duration::ZERO => RETRY.min(grip.span / 6).max(SHORTEST_PAUSE),
-            left => left.max(SHORTEST_PAUSE),
-        });
-        let pause = pauses.min();
-        kept.looks_at = pause.map(|pause| now.saturating_add(pause));
-        pause
+        let Kept { all, rhythm } = &mut *kept;
+        let grips = all.values().filter_map(|held| held.grip.as_ref());
+        let held = grips.filter(|grip| !grip.is_lost()).map(|grip| (grip.since(), grip.span));
+        rhythm.next(now, held)
     }
 
     /// Ends the loop.
@@ -137,13 +126,13 @@ impl Beat {
         }
     }
 
-    /// Renews what is due, and says how long until more is; `None` if nothing is held.
+    /// Renews what is due, and says how long until more may be; `None` if it waits to be woken.
     pub(super) async fn run_once(&self) -> Option<Duration> {
         let now = self.uptime.elapsed();
         let mut due: BTreeMap<Duration, Vec<Arc<Held>>> = BTreeMap::new();
         for held in self.heart.everything() {
             let Some(grip) = &held.grip else { continue };
-            if !grip.is_lost() && time_left(grip, now).is_zero() {
+            if !grip.is_lost() && is_due(grip, now) {
                 due.entry(grip.span).or_default().push(Arc::clone(&held));
             }
         }
@@ -206,16 +195,11 @@ impl Beat {
     }
 }
 
-/// When a lease is due: at a third of its span, so that two rounds may fail.
 /// A store panicked: whether it renewed anything is not known.
 fn broke<T>() -> Result<T, StoreError> {
     Err(StoreError::new(ErrorKind::Ambiguous, "the store panicked"))
 }
 
-fn due(grip: &Grip) -> Duration {
-    grip.since().saturating_add(grip.span / 3)
-}
-
-fn time_left(grip: &Grip, now: Duration) -> Duration {
-    due(grip).saturating_sub(now)
+fn is_due(grip: &Grip, now: Duration) -> bool {
+    due(grip.since(), grip.span) <= now
 }

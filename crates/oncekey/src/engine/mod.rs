@@ -32,6 +32,7 @@ mod redact;
 mod reply;
 mod request_id;
 mod resolve;
+mod rhythm;
 mod ring;
 mod run;
 mod sentry;

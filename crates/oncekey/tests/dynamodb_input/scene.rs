@@ -83,6 +83,17 @@ pub(crate) async fn items(table: &Table, id: &KeyId) -> Vec<Item> {
     found.items.unwrap_or_default()
 }
 
+/// Removes the record of a key, as a table does that was put back to an earlier state.
+pub(crate) async fn lose(table: &Table, id: &KeyId) {
+    let removed = client()
+        .delete_item()
+        .table_name(table.name())
+        .key("k", AttributeValue::B(id.as_bytes().to_vec().into()))
+        .key("p", AttributeValue::B(vec![0].into()))
+        .send();
+    removed.await.expect("the record goes");
+}
+
 /// The pieces of bodies of a key.
 pub(crate) async fn pieces(table: &Table, id: &KeyId) -> usize {
     items(table, id).await.len().saturating_sub(1)

@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use oncekey::core::{
-    Class, Clock, Grant, ManualClock, Refusal, Renewal, Sent, Store as _, Timestamp, Write,
+    Claimed, Class, Clock, Grant, ManualClock, Refusal, Renewal, Restore as _, Restored, Sent,
+    State, Store as _, Timestamp, Write,
 };
 use oncekey::store::dynamodb::{Clocks, DynamoStore, Lapse};
 
 use super::dynamodb::{ManualUptime, Table};
-use super::scene::{GRACE, LEASE, claim, refusal, win};
+use super::scene::{GRACE, LEASE, claim, lose, refusal, win};
 
 const HOUR: Duration = Duration::from_secs(60 * 60);
 const NOON: Timestamp = Timestamp::from_micros(1_763_000_000_000_000);
@@ -96,6 +97,45 @@ async fn a_new_process_waits_for_one_lease() {
     assert!(matches!(refusal(&after.store, &claim(1, 2)).await, Refusal::InProgress(_)));
     after.pass(LEASE + GRACE);
     assert_eq!(refusal(&after.store, &claim(1, 2)).await, Refusal::Unknown);
+}
+
+/// I1: a record that is put back, further on or after it was lost, does not begin to count its renewals
+/// anew: a rival that has seen a beat, and sees the same later, would take the owner for dead.
+#[tokio::test]
+#[ignore = "needs DynamoDB: run cargo xtask test"]
+async fn a_record_that_is_put_back_never_shows_an_earlier_beat_again() {
+    let table = Table::new().await;
+    for (key, is_lost) in [(1, false), (2, true)] {
+        let owner = Machine::watching(&table, NOON).await;
+        let rival = Machine::watching(&table, NOON).await;
+        let (lease, _) = win(&owner.store, &claim(key, 1)).await;
+        let renew = async || {
+            for _ in 0..3 {
+                let renewed = owner.store.renew(&[lease], LEASE).await.unwrap();
+                assert!(matches!(renewed[..], [Renewal::Until(_)]), "{renewed:?}");
+            }
+        };
+        renew().await;
+        assert!(matches!(refusal(&rival.store, &claim(key, 2)).await, Refusal::InProgress(_)));
+        let mut record = owner.store.get(&lease.id).await.unwrap().expect("a record");
+        if is_lost {
+            lose(&table, &lease.id).await;
+        } else {
+            record.state = State::Running { until: lease.until, sent: Sent::Yes };
+        }
+        assert_eq!(owner.store.restore(&record).await.unwrap(), Restored::Written);
+        // As often as before, while the rival looks elsewhere.
+        renew().await;
+        rival.pass(LEASE + GRACE);
+        let told = refusal(&rival.store, &claim(key, 2)).await;
+        assert!(matches!(told, Refusal::InProgress(_)), "lost: {is_lost}: {told:?}");
+        // And an owner that is dead is replaced, or its work left open, as ever.
+        rival.pass(LEASE + GRACE);
+        match rival.store.claim(&claim(key, 2)).await.unwrap() {
+            Claimed::Won { grant, .. } => assert!(is_lost && grant == Grant::TakenOver),
+            Claimed::Lost { refusal, .. } => assert!(!is_lost && refusal == Refusal::Unknown),
+        }
+    }
 }
 
 /// With leases by the clock, a declared skew is respected to the moment.

@@ -5,6 +5,7 @@
 
 mod cost;
 mod frozen;
+mod locked;
 mod lost;
 mod opening;
 mod pooler;

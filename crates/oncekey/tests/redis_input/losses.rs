@@ -4,10 +4,13 @@ use std::time::Duration;
 
 use oncekey::core::health::Verdict;
 use oncekey::core::{
-    Claimed, ErrorKind, Inspect, KeyId, Refusal, Restore, Restored, Store, StoreError, Write,
+    Claimed, ErrorKind, Inspect, KeyId, Refusal, Renewal, Restore, Restored, Store, StoreError,
+    Write,
 };
 
-use crate::server::{DURABLE, Door, Server, claim, completion, in_step, open, options, win};
+use crate::server::{
+    DURABLE, Door, Server, claim, completion, in_step, open, options, same_offset, win,
+};
 
 fn is_lost(error: &StoreError) {
     assert_eq!(error.kind(), ErrorKind::Unsuitable, "{error}");
@@ -211,6 +214,42 @@ async fn a_store_with_a_hole_opens_and_grants_nothing() {
         let lease = win(&store, &claim(2, 2)).await;
         assert_eq!(store.release(&lease).await.unwrap(), Write::Applied);
     }
+}
+
+/// A primary that was made a replica still answers, and its connections stand. Whoever is refused there
+/// asks where the address leads by now, and no call is lost for it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs Redis: run cargo xtask test"]
+async fn a_primary_that_was_demoted_is_left_for_the_new_one() {
+    let primary = Server::start(&["--repl-diskless-sync-delay", "0"]).await;
+    let port = primary.port.to_string();
+    let replica = Server::start(&["--replicaof", "127.0.0.1", &port]).await;
+    let door = Door::to(&primary).await;
+    let store = open(&door.url).await;
+    let mut leases = Vec::new();
+    // Enough for all connections of the store to be in use.
+    for key in 0..16 {
+        leases.push(win(&store, &claim(key, 1)).await);
+    }
+    let span = Duration::from_secs(60);
+    store.renew(&leases, span).await.unwrap();
+    in_step(&replica).await;
+    same_offset(&primary, &replica).await;
+    replica.tell(&["REPLICAOF", "NO", "ONE"]).await;
+    // Of nobody who is there: it must not copy anything while it is asked.
+    primary.tell(&["REPLICAOF", "127.0.0.1", "1"]).await;
+    let error = store.complete(&leases[0], &completion("ok")).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "the failover has not ended: {error}");
+    door.lead_to(&replica);
+    let renewals = store.renew(&leases, span).await.unwrap();
+    assert!(renewals.iter().all(|it| matches!(it, Renewal::Until(_))), "{renewals:?}");
+    for lease in &leases {
+        assert_eq!(store.complete(lease, &completion("ok")).await.unwrap(), Write::Applied);
+    }
+    // What it may have lost is seen to first.
+    is_lost(&store.claim(&claim(20, 2)).await.unwrap_err());
+    store.adopt().await.unwrap();
+    win(&store, &claim(20, 2)).await;
 }
 
 /// The address stays and the server behind it changes, as in a managed service: the very first claim

@@ -198,3 +198,21 @@ pub(crate) async fn in_step(replica: &Server) {
     }
     panic!("the replica never gets in step");
 }
+
+/// Waits until a replica has come as far as its primary, which nobody writes to.
+pub(crate) async fn same_offset(primary: &Server, replica: &Server) {
+    let offset = async |server: &Server| {
+        let mut info = redis::cmd("INFO");
+        let text: String =
+            info.arg("replication").query_async(&mut server.raw().await).await.expect("INFO");
+        let line = text.lines().find(|line| line.starts_with("master_repl_offset:"));
+        line.expect("an offset").to_owned()
+    };
+    for _ in 0..200 {
+        if offset(primary).await == offset(replica).await {
+            return;
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    panic!("the replica never gets in step");
+}

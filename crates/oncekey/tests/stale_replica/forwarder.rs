@@ -30,6 +30,14 @@ impl Forwarder {
     pub(crate) fn switch(&self, target: Option<u16>) {
         self.target.send_replace(target);
     }
+
+    /// Passes new connections on to `target`. Those that stand stay where they are.
+    pub(crate) fn lead_on(&self, target: u16) {
+        self.target.send_if_modified(|now| {
+            *now = Some(target);
+            false
+        });
+    }
 }
 
 async fn pass_on(mut here: TcpStream, mut target: watch::Receiver<Option<u16>>) {

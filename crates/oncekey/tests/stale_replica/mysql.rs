@@ -8,8 +8,8 @@ use mysql_async::prelude::Queryable as _;
 use mysql_async::{Conn, OptsBuilder, Row};
 use oncekey::core::health::{Inspect as _, Verdict};
 use oncekey::core::{
-    Claim, Claimed, Class, ErrorKind, Fingerprint, KeyId, Origin, Owner, Places, Restore as _,
-    Sent, Store as _, Write,
+    Claim, Claimed, Class, Erase as _, Erased, ErrorKind, Fingerprint, KeyId, Origin, Owner,
+    Places, Renewal, Restore as _, Restored, Sent, Store as _, Write,
 };
 use oncekey::store::mysql::MysqlOptions;
 use tempfile::TempDir;
@@ -100,6 +100,22 @@ impl Servers {
     }
 }
 
+const LEASE: Duration = Duration::from_secs(30);
+
+fn claim(key: u8, owner: u8) -> Claim {
+    Claim {
+        id: KeyId::from_bytes([key; 32]),
+        owner: Owner::from_bytes([owner; 16]),
+        fingerprint: Fingerprint::from_parts(1, [1; 32]),
+        class: Class::Once,
+        lease: LEASE,
+        grace: Duration::from_secs(2),
+        sent: Sent::No,
+        origin: Origin::default(),
+        places: Places::default(),
+    }
+}
+
 impl Pair for Servers {
     async fn add_replica(&mut self) {
         self.made += 1;
@@ -148,6 +164,48 @@ async fn a_stale_mysql_replica_is_noticed_and_healed() {
     tell("MySQL", (Arc::new(store), Arc::new(second)), &mut servers).await;
 }
 
+/// A primary that was made a replica still answers, and its connections stand. Whoever is refused there
+/// asks where the address leads by now, and no call is lost for it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[ignore = "needs MariaDB: run cargo xtask test"]
+async fn a_mysql_primary_that_was_demoted_is_left_for_the_new_one() {
+    let servers = Servers::start().await;
+    let next = Server::start(&servers.folder, 1).await;
+    next.run("CREATE DATABASE oncekey").await;
+    // Root may write to a server that is read-only.
+    for server in [&servers.primary, &next] {
+        server.run("CREATE USER app@'%'; GRANT ALL ON oncekey.* TO app@'%'").await;
+    }
+    let direct = |port| MysqlOptions::new(format!("mysql://app@127.0.0.1:{port}/oncekey"));
+    let store = direct(servers.front.port).writers(1).readers(1).open().await.unwrap();
+    let there = direct(next.port).open().await.unwrap();
+    let Claimed::Won { lease, .. } = store.claim(&claim(1, 1)).await.unwrap() else {
+        panic!("new")
+    };
+    let renewed = store.renew(&[lease], LEASE).await.unwrap();
+    assert!(matches!(renewed[..], [Renewal::Until(_)]), "{renewed:?}");
+    store.purge(1).await.unwrap();
+    let record = store.get(&lease.id).await.unwrap().unwrap();
+    assert_eq!(there.restore(&record).await.unwrap(), Restored::Written, "as if replicated");
+    // As long as the address leads there, it is a failover that has not ended.
+    servers.primary.run("SET GLOBAL read_only = 1").await;
+    for _ in 0..2 {
+        let error = store.claim(&claim(2, 1)).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    }
+    servers.primary.run("SET GLOBAL read_only = 0").await;
+    until("it is back", async || store.claim(&claim(2, 1)).await.is_ok()).await;
+    servers.primary.run("SET GLOBAL read_only = 1").await;
+    servers.front.lead_on(next.port);
+    // Connections of writers, for renewals and for the rest.
+    let Claimed::Won { .. } = store.claim(&claim(3, 1)).await.unwrap() else { panic!("new") };
+    assert!(there.get(&claim(3, 1).id).await.unwrap().is_some(), "it is at the new primary");
+    let renewed = store.renew(&[lease], LEASE).await.unwrap();
+    assert!(matches!(renewed[..], [Renewal::Until(_)]), "{renewed:?}");
+    assert_eq!(store.erase(&claim(3, 1).id).await.unwrap(), Erased::Unfinished);
+    assert_eq!(store.send(&lease).await.unwrap(), Write::Applied);
+}
+
 /// From the first question for the lineage on, another life grants nothing before it is adopted: not
 /// even the claim for which the first connection to it was made.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -159,17 +217,7 @@ async fn another_life_of_mysql_grants_nothing_before_it_is_adopted() {
     let before = store.lineage().await.unwrap();
     servers.add_replica().await;
     servers.cut_off().await;
-    let claim = |owner: u8| Claim {
-        id: KeyId::from_bytes([1; 32]),
-        owner: Owner::from_bytes([owner; 16]),
-        fingerprint: Fingerprint::from_parts(1, [1; 32]),
-        class: Class::Once,
-        lease: Duration::from_secs(30),
-        grace: Duration::from_secs(2),
-        sent: Sent::No,
-        origin: Origin::default(),
-        places: Places::default(),
-    };
+    let claim = |owner| claim(1, owner);
     let Claimed::Won { lease, .. } = store.claim(&claim(1)).await.unwrap() else { panic!("new") };
     assert_eq!(store.send(&lease).await.unwrap(), Write::Applied);
     servers.fail_over().await;

@@ -112,6 +112,7 @@ pub(super) struct Found {
 /// What this store alone keeps beside a record.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Beside {
+    pub(super) beat: i64,
     pub(super) span: i64,
     pub(super) erasures: i64,
     pub(super) high: i64,
@@ -223,7 +224,7 @@ impl Found {
     }
 }
 
-/// The whole item of a record. Its beat begins at zero: it is counted for one fence.
+/// The whole item of a record. The beat of a new fence begins at zero: it is counted for one fence.
 pub(super) fn of_record(record: &Record, beside: Beside) -> Item {
     let sent = match record.state {
         State::Running { sent, .. } => sent,
@@ -245,7 +246,7 @@ pub(super) fn of_record(record: &Record, beside: Beside) -> Item {
     item.number(SENT, sent.code());
     item.number(MOMENT, moment.micros());
     item.number(CREATED, record.created.micros());
-    item.number(BEAT, 0);
+    item.number(BEAT, beside.beat);
     item.number(SPAN, beside.span);
     for (name, number) in [(ERASURES, beside.erasures), (HIGH, beside.high)] {
         if number > 0 {

@@ -66,6 +66,9 @@ use crate::store::parts::is_forgotten;
 #[derive(Clone, Debug)]
 pub struct DynamoStore {
     caller: Caller,
+    /// For renewals alone. A connection is driven by the runtime that it was made in, and renewals come
+    /// from a thread of their own: a program that blocks all of its threads loses no lease.
+    renewals: Caller,
     clock: Arc<dyn Clock>,
     clocks: Clocks,
     sight: Arc<Sight>,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use aws_config::timeout::TimeoutConfig;
-use aws_config::{BehaviorVersion, Region, retry::RetryConfig};
+use aws_config::{BehaviorVersion, Region, SdkConfig, retry::RetryConfig};
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::config::{ProvideCredentials, SharedCredentialsProvider};
 use aws_sdk_dynamodb::types::TableStatus;
@@ -179,7 +179,7 @@ impl DynamoOptions {
     }
 
     async fn open_once(self) -> Result<DynamoStore, StoreError> {
-        let caller = self.connect().await?;
+        let (caller, renewals) = self.connect().await?;
         match (schema::describe(&caller).await?.0, self.missing) {
             // Somebody else is making it at this moment.
             (Some(table), MissingTable::Create)
@@ -193,7 +193,7 @@ impl DynamoOptions {
         }
         let sight = Arc::new(Sight::new(self.lapse, self.skew, self.uptime));
         let Self { clock, clocks, lapse, skew, replicas, .. } = self;
-        let store = DynamoStore { caller, clock, clocks, sight, lapse, skew, replicas };
+        let store = DynamoStore { caller, renewals, clock, clocks, sight, lapse, skew, replicas };
         // Before anything is written: the table may be that of another program.
         for finding in store.look_at_it().await?.findings {
             match finding.verdict {
@@ -206,29 +206,9 @@ impl DynamoOptions {
         Ok(store)
     }
 
-    async fn connect(&self) -> Result<Caller, StoreError> {
-        let http = aws_smithy_http_client::Builder::new()
-            .tls_provider(tls::Provider::Rustls(tls::rustls_provider::CryptoMode::AwsLc))
-            .build_https();
-        let timeouts = TimeoutConfig::builder()
-            .connect_timeout(CONNECT.min(self.timeout))
-            .operation_attempt_timeout(self.timeout)
-            .build();
-        let mut loader = aws_config::defaults(BehaviorVersion::latest())
-            .http_client(http)
-            .timeout_config(timeouts)
-            // See `call.rs`: tries that the library makes by itself could not be accounted for.
-            .retry_config(RetryConfig::disabled());
-        if let Some(region) = &self.region {
-            loader = loader.region(Region::new(region.clone()));
-        }
-        if let Some(endpoint) = &self.endpoint {
-            loader = loader.endpoint_url(endpoint);
-        }
-        if let Some(credentials) = &self.credentials {
-            loader = loader.credentials_provider(credentials.clone());
-        }
-        let config = loader.load().await;
+    /// Two ways to the table: for everything, and for renewals.
+    async fn connect(&self) -> Result<(Caller, Caller), StoreError> {
+        let config = self.load(self.region.clone()).await;
         let region = config.region().map(AsRef::as_ref);
         if region.is_none() {
             return Err(unsuitable(
@@ -241,7 +221,35 @@ impl DynamoOptions {
             // Its text may name profiles and files, never a secret.
             no_credentials().with_source(error)
         })?;
-        Ok(Caller { client: Client::new(&config), place })
+        let second = self.load(region.map(str::to_owned)).await;
+        let caller = |config| Caller { client: Client::new(config), place: place.clone() };
+        Ok((caller(&config), caller(&second)))
+    }
+
+    /// Everything that a client needs, with connections and credentials of its own.
+    async fn load(&self, region: Option<String>) -> SdkConfig {
+        let http = aws_smithy_http_client::Builder::new()
+            .tls_provider(tls::Provider::Rustls(tls::rustls_provider::CryptoMode::AwsLc))
+            .build_https();
+        let timeouts = TimeoutConfig::builder()
+            .connect_timeout(CONNECT.min(self.timeout))
+            .operation_attempt_timeout(self.timeout)
+            .build();
+        let mut loader = aws_config::defaults(BehaviorVersion::latest())
+            .http_client(http)
+            .timeout_config(timeouts)
+            // See `call.rs`: tries that the library makes by itself could not be accounted for.
+            .retry_config(RetryConfig::disabled());
+        if let Some(region) = region {
+            loader = loader.region(Region::new(region));
+        }
+        if let Some(endpoint) = &self.endpoint {
+            loader = loader.endpoint_url(endpoint);
+        }
+        if let Some(credentials) = &self.credentials {
+            loader = loader.credentials_provider(credentials.clone());
+        }
+        loader.load().await
     }
 }
 

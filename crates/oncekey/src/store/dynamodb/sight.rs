@@ -7,8 +7,9 @@
 //! span of the lease and the grace, the owner's own deadline has passed, whatever its clock says: it
 //! counts from before its last renewal was asked for, and that renewal was done before we saw it.
 //!
-//! An old sight is as good as a fresh one, even from a read that lags behind: beats only rise, so what
-//! is still the same in the conditional write of a takeover has been the same all the time.
+//! An old sight is as good as a fresh one, even from a read that lags behind: beats only rise, also when
+//! a record is put back, so what is still the same in the conditional write of a takeover has been the
+//! same all the time.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -77,8 +77,9 @@ impl DynamoStore {
         span: Duration,
     ) -> Result<Vec<Renewal>, StoreError> {
         let deadline = Instant::now() + (span / 4).max(SHORTEST_ROUND);
+        let renewing = Self { caller: self.renewals.clone(), ..self.clone() };
         let calls = leases.iter().map(|lease| {
-            let (store, lease) = (self.clone(), *lease);
+            let (store, lease) = (renewing.clone(), *lease);
             async move {
                 let renewed = timeout_at(deadline, store.renew_one(&lease, span)).await;
                 Ok(renewed.unwrap_or_else(|_| Err(late())))

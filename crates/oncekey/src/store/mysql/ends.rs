@@ -307,7 +307,8 @@ fn completion(at: &str) -> String {
 
 /// Writings of one kind, as rows of a table `v` that is joined with the records, in the order of their
 /// keys. `STRAIGHT_JOIN` keeps the server from beginning with the records instead, which would lock
-/// rows in another order.
+/// rows in another order. The index is named because the server would rather read a small table as a
+/// whole, and wait for the locks of all of its rows.
 fn joined(tables: &Tables, writings: &[&Writing], change: &str) -> String {
     let mut text = String::from("UPDATE (");
     for (nth, Writing { lease, .. }) in writings.iter().enumerate() {
@@ -320,7 +321,7 @@ fn joined(tables: &Tables, writings: &[&Writing], change: &str) -> String {
     let records = &tables.records;
     write!(
         text,
-        ") AS v STRAIGHT_JOIN {records} AS r \
+        ") AS v STRAIGHT_JOIN {records} AS r FORCE INDEX (`key_id`) \
          ON r.`key_id` = v.k AND r.`fence` = v.f AND r.`owner` = v.o {change}"
     )
     .expect(EVERYTHING);

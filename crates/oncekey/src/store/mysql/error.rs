@@ -43,6 +43,9 @@ pub(super) const DENIED: [u16; 5] = [1044, 1142, 1143, 1227, 1370];
 /// A lock was waited for too long, or a deadlock was broken. The transaction is gone; asking again
 /// is the cure.
 const CONTENDED: [u16; 2] = [1205, 1213];
+/// The server takes no writes: it is a replica, or was made one. Nothing has changed, but where it was
+/// is another primary, or will be: a new connection may lead there.
+const READ_ONLY: [u16; 4] = [1290, 1792, 1836, 3100];
 /// Refusals that may come although the commit took effect, also that of a statement which is a
 /// transaction by itself: an error during the commit, a log that could not be written, a server that
 /// shuts down, a statement or a connection that an operator killed.
@@ -104,6 +107,11 @@ impl Trouble {
         self.code().is_some_and(|code| CONTENDED.contains(&code))
     }
 
+    /// Whether the server takes no writes, so that another one may have to be asked.
+    pub(super) fn is_read_only(&self) -> bool {
+        self.code().is_some_and(|code| READ_ONLY.contains(&code))
+    }
+
     /// What it means for somebody who only reads: nothing has changed.
     pub(super) fn of_read(self) -> StoreError {
         self.told(ErrorKind::Unavailable)
@@ -117,6 +125,10 @@ impl Trouble {
     /// What it means for a batch.
     pub(super) fn of_batch(self) -> Failure {
         match self {
+            // Another connection may lead to a server that takes it.
+            Self::Refused(error) if READ_ONLY.contains(&error.code) => {
+                Failure::NotSent(from_server(error))
+            }
             Self::Refused(error) if !PERHAPS_COMMITTED.contains(&error.code) => {
                 Failure::Refused(from_server(error))
             }
@@ -245,7 +257,7 @@ pub(super) fn from_server(error: ServerError) -> StoreError {
             "the tables of oncekey have another shape than this version knows: apply \
              `migration_sql()`, or upgrade oncekey",
         ),
-        1290 | 1792 | 1836 | 3100 => {
+        code if READ_ONLY.contains(&code) => {
             (ErrorKind::Unavailable, "the server is read-only: point the URL at the primary")
         }
         3 | 28 | 1020 | 1021 | 1026 | 1114 => {

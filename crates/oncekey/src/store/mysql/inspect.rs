@@ -81,6 +81,11 @@ pub(super) async fn check_session(
     galera: Galera,
 ) -> Result<Session, StoreError> {
     let facts = Facts::read(&mut session).await.map_err(Trouble::of_read)?;
+    // In the middle of a failover the address leads to a replica for a while: that passes.
+    let read_only = facts.read_only();
+    if read_only.verdict == Verdict::Refused {
+        return Err(StoreError::new(ErrorKind::Unavailable, read_only.text));
+    }
     match refusal(&facts.findings(galera)) {
         Some(error) => Err(error),
         None => Ok(session),

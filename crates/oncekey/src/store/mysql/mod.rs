@@ -112,8 +112,8 @@ impl MysqlStore {
     }
 }
 
-/// Does something on a connection of the pool, again if locks were not to be had: then the server has
-/// taken it back as a whole. A macro, because the compiler cannot tell yet that an asynchronous closure
+/// Does something on a connection of the pool, again if locks were not to be had, or if the server takes no
+/// writes any more: then it has taken it back as a whole. A macro, because the compiler cannot tell yet that an asynchronous closure
 /// over borrowed values may move between threads.
 macro_rules! pooled {
     ($pool:expr, |$session:ident| $work:expr) => {{
@@ -127,7 +127,12 @@ macro_rules! pooled {
                 Err(trouble) => Err(trouble),
             };
             match ended {
-                Err(trouble) if trouble.is_contention() && attempt < ATTEMPTS => attempt += 1,
+                Err(trouble)
+                    if (trouble.is_contention() || trouble.is_read_only())
+                        && attempt < ATTEMPTS =>
+                {
+                    attempt += 1;
+                }
                 ended => break ended,
             }
         }

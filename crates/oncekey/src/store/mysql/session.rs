@@ -218,7 +218,9 @@ impl Session {
             Ok(Err(trouble)) => trouble,
             Err(_) => Trouble::Silent(self.patience),
         };
-        if trouble.code().is_some() {
+        // One to a server that takes no writes is left midway, so that nobody uses it again: the same
+        // address may lead to the primary by now.
+        if trouble.code().is_some() && !trouble.is_read_only() {
             // If this fails, the connection is closed, and the server rolls back by itself.
             let undone = self.connection.query_drop("ROLLBACK");
             if let Ok(Ok(())) = timeout(self.patience, undone).await {

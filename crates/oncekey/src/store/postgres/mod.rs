@@ -35,13 +35,13 @@ mod op;
 mod options;
 mod pool;
 mod purge;
+mod renew;
 mod restore;
 mod row;
 mod schema;
 mod sql;
 mod watch;
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -53,16 +53,15 @@ use oncekey_core::restore::{Lineage, Restore, Restored};
 use oncekey_core::store::Purged;
 use oncekey_core::wake::{Feed, Hub, Wake};
 use oncekey_core::{
-    Claim, Claimed, Completion, Erase, Erased, ErrorKind, KeyId, Lease, Record, Renewal, Store,
-    StoreError, Timestamp, Write,
+    Claim, Claimed, Completion, Erase, Erased, KeyId, Lease, Record, Renewal, Store, StoreError,
+    Write,
 };
 use quick_cache::sync::Cache;
 
 pub use self::options::{Migrations, PostgresOptions, Prepared};
 
-use self::batch::{Batches, LeaseColumns, micros};
+use self::batch::Batches;
 use self::connect::Dialler;
-use self::error::ambiguous;
 use self::life::Guard;
 use self::look::Looks;
 use self::op::{Op, Reply};
@@ -97,9 +96,6 @@ pub struct PostgresStore {
 /// How many keys are remembered as met. A guess that is wrong costs one read; the memory is some
 /// megabytes.
 const SEEN: usize = 65_536;
-
-/// The most leases in one statement: renewing them takes some milliseconds.
-const RENEWED_AT_ONCE: usize = 500;
 
 /// What bounds a batch. The statements for 128 claims take about two milliseconds. With 64 at most, 512
 /// callers got a fifth less done; with 256 no more, and everybody in a batch waits for all of it. A
@@ -191,40 +187,7 @@ impl Store for PostgresStore {
     }
 
     async fn renew(&self, leases: &[Lease], span: Duration) -> Result<Vec<Renewal>, StoreError> {
-        let span = micros(span);
-        let mut until = HashMap::new();
-        for some in leases.chunks(RENEWED_AT_ONCE) {
-            let columns = LeaseColumns::of(some.iter());
-            let [ids, fences, owners] = columns.values();
-            // Renewing twice is renewing once, a little later.
-            let renewed = self
-                .renewals
-                .ask(Effect::Repeatable, &self.sql.renew, &[ids, fences, owners, &span])
-                .await;
-            let rows = match renewed {
-                Ok(rows) => rows,
-                // Nothing has changed, except what was renewed before it.
-                Err(error) if !until.is_empty() && error.kind() == ErrorKind::Unavailable => {
-                    return Err(ambiguous(error));
-                }
-                Err(error) => return Err(error),
-            };
-            for row in &rows {
-                let renewed: (&[u8], i64, &[u8]) =
-                    (row::get(row, 0)?, row::get(row, 1)?, row::get(row, 2)?);
-                let renewed = (renewed.0.to_vec(), renewed.1, renewed.2.to_vec());
-                until.insert(renewed, Timestamp::from_micros(row::get(row, 3)?));
-            }
-        }
-        let renewal = |lease: &Lease| {
-            let of = (
-                lease.id.as_bytes().to_vec(),
-                lease.fence.number(),
-                lease.owner.as_bytes().to_vec(),
-            );
-            until.get(&of).map_or(Renewal::Lost, |until| Renewal::Until(*until))
-        };
-        Ok(leases.iter().map(renewal).collect())
+        self.extend(leases, span).await
     }
 
     async fn send(&self, lease: &Lease) -> Result<Write, StoreError> {

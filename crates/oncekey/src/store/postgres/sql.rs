@@ -304,11 +304,20 @@ const TAKING_OVER: [Type; 19] = [
     Type::BYTEA,
 ];
 
+/// Rows that somebody else holds are passed over: a statement that waits for one of them would keep all
+/// the others waiting, until they lapse. What was locked here is compared once more where it is written:
+/// the planner may read it anew.
 const RENEW: &str = "
+    WITH free AS (
+        SELECT r.key_id, r.fence, r.owner
+        FROM unnest($1, $2, $3) AS u(key_id, fence, owner)
+        JOIN {records} AS r ON r.key_id = u.key_id
+        WHERE r.fence = u.fence AND r.owner = u.owner AND r.state + 0 = 15 AND {own}
+        FOR NO KEY UPDATE OF r SKIP LOCKED)
     UPDATE {records} AS r SET at = {now} + $4
-    FROM unnest($1, $2, $3) AS u(key_id, fence, owner)
-    WHERE r.key_id = u.key_id AND r.fence = u.fence AND r.owner = u.owner AND r.state + 0 = 15
-        AND {own}
+    FROM free
+    WHERE r.key_id = free.key_id AND r.fence = free.fence AND r.owner = free.owner
+        AND r.state + 0 = 15
     RETURNING r.key_id, r.fence, r.owner, r.at";
 
 const STANDING: &str = "

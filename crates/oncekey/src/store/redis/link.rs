@@ -205,16 +205,19 @@ impl Link {
         Ok((connection, self.guard.meet(life), info.eviction()))
     }
 
-    /// Tells apart what the server said from what came of the connection.
+    /// Tells apart what the server said from what came of the connection. One that leads to a replica,
+    /// which was the primary when it was made, is not used again: the address may lead to the primary.
     fn failed(&self, number: u64, error: RedisError) -> Failure {
-        if error.code().is_some() {
-            return Failure::Refused(error);
-        }
+        let failure = match error.code() {
+            None => Failure::Broken(error),
+            Some("READONLY") => Failure::Refused(error),
+            Some(_) => return Failure::Refused(error),
+        };
         let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
         // Not the next one, which somebody may have made meanwhile.
         if open.as_ref().is_some_and(|open| open.number == number) {
             *open = None;
         }
-        Failure::Broken(error)
+        failure
     }
 }

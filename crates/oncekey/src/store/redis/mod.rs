@@ -38,6 +38,7 @@ mod reach;
 mod restore;
 mod script;
 mod servers;
+mod slots;
 mod verbs;
 mod watch;
 

@@ -16,7 +16,8 @@ use super::life::Guard;
 use super::link::Patience;
 use super::place::Names;
 use super::reach::Reach;
-use super::servers::{Access, Layout, Servers, parse_address};
+use super::servers::{Access, Layout, Servers};
+use super::slots::parse_address;
 use super::watch::Watcher;
 use crate::store::parts::of_opening;
 
@@ -90,7 +91,7 @@ impl RedisOptions {
         self
     }
 
-    /// Keeps so many connections to each server, instead of two.
+    /// Keeps so many connections to each server, instead of two, besides one for renewals.
     pub fn connections(mut self, connections: usize) -> Self {
         self.connections = connections.max(1);
         self

@@ -89,6 +89,11 @@ impl Call {
         std::ptr::eq(self.script, &CLAIM)
     }
 
+    /// Whether it extends leases.
+    pub(super) fn is_renewal(&self) -> bool {
+        std::ptr::eq(self.script, &RENEW)
+    }
+
     /// Makes the server know the script.
     pub(super) fn load(&self) -> Cmd {
         let mut command = Cmd::new();

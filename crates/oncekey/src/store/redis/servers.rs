@@ -16,6 +16,7 @@ use super::error::Failure;
 use super::life::{Guard, Witness};
 use super::link::{Link, Patience};
 use super::script::Call;
+use super::slots::{Range, parse_address, read_range};
 
 /// How often a command that was sent to the wrong place is sent again. A slot that is being moved
 /// answers with `TRYAGAIN` for a moment; a failover takes longer than anybody should wait.
@@ -54,7 +55,17 @@ pub(super) struct Servers {
     guard: Arc<Guard>,
     map: RwLock<Arc<Map>>,
     stale: AtomicBool,
-    mapping: Mutex<()>,
+    /// Held by whoever learns where the slots are, in each lane.
+    mapping: [Mutex<()>; 2],
+}
+
+/// Whose connections a call takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Lane {
+    Calls,
+    /// A connection is driven by the runtime that it was made in. Renewals come from a thread of their
+    /// own, and have connections of their own: a program that blocks all of its threads loses no lease.
+    Renewals,
 }
 
 /// A server.
@@ -64,6 +75,8 @@ pub(super) struct Server {
     /// Which one it is, wherever it is: a cluster gives its nodes names for life.
     node: Option<Arc<str>>,
     links: Vec<Link>,
+    /// For renewals alone.
+    renewer: Link,
     /// For commands that make the server hold back everything behind them.
     pub(super) waiter: Link,
 }
@@ -89,10 +102,10 @@ impl Servers {
             guard,
             map: RwLock::new(Arc::default()),
             stale: AtomicBool::new(true),
-            mapping: Mutex::new(()),
+            mapping: Default::default(),
             access,
         };
-        servers.refresh().await?;
+        servers.refresh(Lane::Calls).await?;
         for server in servers.all() {
             server.links[0].info().await?;
         }
@@ -137,8 +150,12 @@ impl Servers {
 
     /// The server that has a slot.
     pub(super) async fn server(&self, slot: u16) -> Result<Arc<Server>, Failure> {
+        self.server_by(slot, Lane::Calls).await
+    }
+
+    async fn server_by(&self, slot: u16, lane: Lane) -> Result<Arc<Server>, Failure> {
         if self.stale.load(Ordering::Acquire) {
-            self.refresh().await?;
+            self.refresh(lane).await?;
         }
         let map = self.map();
         let has = |(first, last, _): &&(u16, u16, _)| (*first..=*last).contains(&slot);
@@ -162,10 +179,14 @@ impl Servers {
         command: &Cmd,
         call: Option<&Call>,
     ) -> Result<(Value, Witness), Failure> {
+        let lane = match call {
+            Some(call) if call.is_renewal() => Lane::Renewals,
+            Some(_) | None => Lane::Calls,
+        };
         let mut tries = 0;
         loop {
-            let server = self.server(slot).await?;
-            let link = server.link(slot);
+            let server = self.server_by(slot, lane).await?;
+            let link = server.link(slot, lane);
             let answered = match call {
                 Some(call) if call.is_grant() => link.send_grant(command).await,
                 Some(_) | None => link.send(command).await,
@@ -180,13 +201,15 @@ impl Servers {
                 _ if tries > TRIES => return Err(failure),
                 (Some("NOSCRIPT"), Some(call)) => drop(link.send(&call.load()).await?),
                 (Some("ASK"), _) if is_cluster => {
-                    match self.follow(&failure, command, call).await {
+                    match self.follow(&failure, command, call, lane).await {
                         Ok(answer) => return Ok(answer),
                         Err(again) if again.code().is_some() => tokio::time::sleep(MOMENT).await,
                         Err(failure) => return Err(failure),
                     }
                 }
-                (Some("MOVED" | "READONLY"), _) if is_cluster => self.refresh().await?,
+                (Some("MOVED" | "READONLY"), _) if is_cluster => self.refresh(lane).await?,
+                // A primary no more: once more over a new connection, which may lead to the next one.
+                (Some("READONLY"), _) if tries == 1 => {}
                 (Some("TRYAGAIN"), _) if is_cluster => tokio::time::sleep(MOMENT).await,
                 (Some(_), _) => return Err(failure),
                 (None, _) => {
@@ -204,27 +227,29 @@ impl Servers {
         failure: &Failure,
         command: &Cmd,
         call: Option<&Call>,
+        lane: Lane,
     ) -> Result<(Value, Witness), Failure> {
         let Failure::Refused(error) = failure else { return Err(failure.clone()) };
         let target = error.redirect_node().and_then(|(address, _)| parse_address(address));
         let (host, port) = target.ok_or(Failure::Odd("ASK"))?;
         let server = self.known_or_new(&host, port)?;
+        let link = server.link(0, lane);
         if let Some(call) = call {
-            server.links[0].send(&call.load()).await?;
+            link.send(&call.load()).await?;
             if let (true, Some(loss)) = (call.is_grant(), self.guard.loss()) {
                 return Err(Failure::Lost(loss));
             }
         }
         let mut both = redis::pipe();
         both.cmd("ASKING").ignore().add_command(command.clone());
-        let (mut answers, witness) = server.links[0].send_all(&both).await?;
+        let (mut answers, witness) = link.send_all(&both).await?;
         Ok((answers.pop().ok_or(Failure::Odd("ASKING"))?, witness))
     }
 
     /// Learns where the slots are. Those who come meanwhile wait for it instead of asking, too.
-    async fn refresh(&self) -> Result<(), Failure> {
+    async fn refresh(&self, lane: Lane) -> Result<(), Failure> {
         let before = self.map();
-        let _turn = self.mapping.lock().await;
+        let _turn = self.mapping[lane as usize].lock().await;
         if !Arc::ptr_eq(&before, &self.map()) {
             return Ok(());
         }
@@ -235,21 +260,21 @@ impl Servers {
                 let slots = vec![(0, u16::MAX, Arc::clone(&server))];
                 Map { servers: vec![server], slots }
             }
-            Layout::Cluster(named) => self.learn(named).await?,
+            Layout::Cluster(named) => self.learn(named, lane).await?,
         };
         *self.map.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(map);
         self.stale.store(false, Ordering::Release);
         Ok(())
     }
 
-    async fn learn(&self, named: &[(String, u16)]) -> Result<Map, Failure> {
+    async fn learn(&self, named: &[(String, u16)], lane: Lane) -> Result<Map, Failure> {
         let mut failure = Failure::Unreachable(nobody());
         let mut candidates = self.all();
         for (host, port) in named {
             candidates.push(self.known_or_new(host, *port)?);
         }
         for server in candidates {
-            match server.links[0].send(redis::cmd("CLUSTER").arg("SLOTS")).await {
+            match server.link(0, lane).send(redis::cmd("CLUSTER").arg("SLOTS")).await {
                 Ok((slots, _)) => return self.read_slots(&slots, &server.name),
                 // A replica knows where its primary is, but is asked by nobody here.
                 Err(reason) => failure = reason,
@@ -310,8 +335,8 @@ impl Servers {
             |patience| Link::new(client.clone(), patience, Arc::clone(&self.guard), node.clone());
         let links = (0..self.access.links.max(1)).map(|_| link(patience)).collect();
         let slow = Patience { answer: patience.answer + self.access.within, ..patience };
-        let waiter = link(slow);
-        Ok(Server { name, node, links, waiter })
+        let (renewer, waiter) = (link(patience), link(slow));
+        Ok(Server { name, node, links, renewer, waiter })
     }
 
     fn map(&self) -> Arc<Map> {
@@ -321,8 +346,11 @@ impl Servers {
 
 impl Server {
     /// The connection for a slot: always the same, so that the calls for a key keep their order.
-    fn link(&self, slot: u16) -> &Link {
-        &self.links[usize::from(slot) % self.links.len()]
+    fn link(&self, slot: u16, lane: Lane) -> &Link {
+        match lane {
+            Lane::Calls => &self.links[usize::from(slot) % self.links.len()],
+            Lane::Renewals => &self.renewer,
+        }
     }
 
     /// A connection for questions about the server itself.
@@ -331,63 +359,6 @@ impl Server {
     }
 }
 
-/// A range of slots, and who has it.
-struct Range {
-    first: u16,
-    last: u16,
-    host: String,
-    port: u16,
-    node: String,
-}
-
-fn read_range(range: &Value, asked: &str) -> Option<Range> {
-    let Value::Array(parts) = range else { return None };
-    let [Value::Int(first), Value::Int(last), Value::Array(primary), ..] = parts.as_slice() else {
-        return None;
-    };
-    let [host, Value::Int(port), Value::BulkString(node), ..] = primary.as_slice() else {
-        return None;
-    };
-    let told = if let Value::BulkString(bytes) = host {
-        String::from_utf8(bytes.clone()).ok()?
-    } else if let Value::SimpleString(host) = host {
-        host.clone()
-    } else {
-        String::new()
-    };
-    // A node that does not know its own address is where it was asked.
-    let host = if told.is_empty() { parse_address(asked)?.0 } else { told };
-    Some(Range {
-        first: u16::try_from(*first).ok()?,
-        last: u16::try_from(*last).ok()?,
-        host,
-        port: u16::try_from(*port).ok()?,
-        node: String::from_utf8(node.clone()).ok()?,
-    })
-}
-
-/// Splits `host:port`; the host may be an IPv6 address, in brackets or not.
-pub(super) fn parse_address(address: &str) -> Option<(String, u16)> {
-    let (host, port) = address.rsplit_once(':')?;
-    let host = host.trim_start_matches('[').trim_end_matches(']');
-    (!host.is_empty()).then_some(())?;
-    Some((host.to_owned(), port.parse().ok()?))
-}
-
 fn nobody() -> redis::RedisError {
     std::io::Error::new(std::io::ErrorKind::NotFound, "no server has this part of the keys").into()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn addresses_are_split_at_the_last_colon() {
-        assert_eq!(parse_address("a.example:6379"), Some(("a.example".into(), 6379)));
-        assert_eq!(parse_address("[::1]:7000"), Some(("::1".into(), 7000)));
-        for bad in ["", ":1", "host", "host:", "host:99999"] {
-            assert_eq!(parse_address(bad), None, "{bad}");
-        }
-    }
 }
