@@ -8,7 +8,9 @@ mod client;
 mod clients;
 #[path = "../common/mod.rs"]
 mod common;
+mod frames;
 mod patience;
+mod places;
 mod refused;
 mod resets;
 mod rotation;

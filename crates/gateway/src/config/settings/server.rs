@@ -108,8 +108,9 @@ static TIMEOUTS: [Setting; 5] = [
         name: "answer",
         kind: TIMEOUT,
         unset: Unset::Is("\"60s\""),
-        about: "From the last byte of a request to the head of its answer; and, if it is protected \
-                and no event stream, between two pieces of the answer.",
+        about: "From the last byte of a request to the head of its answer; before its first byte, for a \
+                place among the requests that an upstream of HTTP/2 takes at once; and, if it is \
+                protected and no event stream, between two pieces of the answer.",
     },
     Setting {
         name: "header",
