@@ -17,3 +17,4 @@ mod rotation;
 mod systemd;
 mod upstream;
 mod upstreams;
+mod windows;
