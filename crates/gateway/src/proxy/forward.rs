@@ -66,6 +66,7 @@ impl Forward {
                 Err(refused) => return *refused,
             };
         }
+        let treatment = assigned.as_ref().map(|assigned| assigned.treatment);
         let route = assigned.map(|assigned| assigned.route);
         let switch = request.extensions_mut().remove::<Switch>();
         let client = match (request.extensions_mut().remove::<Tether>(), switch) {
@@ -83,7 +84,14 @@ impl Forward {
                 announce(&mut request, attempt, route.as_deref());
                 Care::Great
             }
-            None => Care::Usual,
+            None => {
+                // Who trusts this number behind a protected route takes it for ours. Nobody does where
+                // nothing is protected, and there nothing is changed.
+                if treatment == Some(Treatment::Protect) {
+                    request.headers_mut().remove(ATTEMPT);
+                }
+                Care::Usual
+            }
         };
         let calling = self.0.tracer.upstream(request.headers_mut());
         let answered = self.0.upstream.send(request, care).await;
