@@ -74,7 +74,7 @@ async fn a_conversation_goes_on_until_the_drain_is_over() {
     assert!(SystemUptime.elapsed() - began >= TIMEOUT, "cut without need");
     assert!(gateway.ended().await.success(), "{}", gateway.log());
     let took = SystemUptime.elapsed() - began;
-    assert!(took < TIMEOUT + Duration::from_millis(900), "the drain is kept up: {took:?}");
+    assert!(took < TIMEOUT * 3, "the drain is kept up: {took:?}");
 }
 
 /// Nobody waits for the rest of the time when the last of them has ended.
