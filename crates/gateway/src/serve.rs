@@ -231,6 +231,7 @@ impl Running {
         // what is still there then.
         let began = SystemUptime.elapsed();
         drop(timeout(drain.timeout, &mut self.clients).await);
+        self.stop_clients.insist();
         // A store that hangs does not hang the end.
         drop(timeout(LAST_NUMBERS, self.gate.ledger.write()).await);
         let left = drain.timeout.saturating_sub(SystemUptime.elapsed().saturating_sub(began));

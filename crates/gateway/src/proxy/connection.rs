@@ -23,6 +23,7 @@ use super::presence::Presence;
 use super::sieve::Limits;
 use super::streams;
 use super::strict::{End, Executed, Pace, Strict, Verdict, document, note};
+use super::tunnel::Tether;
 use crate::stop::Stop;
 
 /// Which HTTP a client speaks.
@@ -84,14 +85,19 @@ where
     let verdict = io.verdict();
     let said = verdict.clone();
     let peer = Peer { presence: Presence::seen_by(&verdict), ..peer };
+    let place = Arc::clone(&peer.place);
+    let tether = Tether { place, idle: deadlines.idle, stop: stop.clone() };
     let service = service_fn(move |mut request: Request<Incoming>| {
         let (front, verdict, peer) = (Arc::clone(&front), verdict.clone(), peer.clone());
         if let Some(lettering) = verdict.lettering() {
             request.extensions_mut().insert(lettering);
         }
+        let switches =
+            request.headers().contains_key(UPGRADE) || request.method() == Method::CONNECT;
+        if switches {
+            request.extensions_mut().insert(tether.clone());
+        }
         async move {
-            let switches =
-                request.headers().contains_key(UPGRADE) || request.method() == Method::CONNECT;
             let response = front.answer(peer, request.map(Paced::free)).await;
             if switches {
                 settle(&verdict, response.status());

@@ -19,7 +19,7 @@ use oncekey::problem::{Code, Executed, Problem, Retryable};
 use tower_service::Service;
 
 use super::headers::{Switch, strip_hops};
-use super::tunnel::tunnel;
+use super::tunnel::{Tether, tunnel};
 use crate::completer::{Keeper, Kept};
 use crate::route::{Assigned, Completer, Route, Treatment};
 use crate::telemetry::trace::Tracer;
@@ -66,16 +66,17 @@ impl Forward {
                 Err(refused) => return *refused,
             };
         }
+        let treatment = assigned.as_ref().map(|assigned| assigned.treatment);
         let route = assigned.map(|assigned| assigned.route);
         let switch = request.extensions_mut().remove::<Switch>();
-        let client = match (&attempt, switch) {
+        let client = match (request.extensions_mut().remove::<Tether>(), switch) {
             // A request that is kept cannot become a conversation.
-            (Some(_), _) | (None, None) => None,
-            (None, Some(switch)) => {
+            (Some(tether), Some(switch)) if attempt.is_none() => {
                 let client = hyper::upgrade::on(&mut *request);
                 switch.ask(request.headers_mut());
-                Some(client)
+                Some((client, tether))
             }
+            (Some(_) | None, _) => None,
         };
         self.0.address(&mut request);
         let care = match &attempt {
@@ -83,7 +84,14 @@ impl Forward {
                 announce(&mut request, attempt, route.as_deref());
                 Care::Great
             }
-            None => Care::Usual,
+            None => {
+                // Who trusts this number behind a protected route takes it for ours. Nobody does where
+                // nothing is protected, and there nothing is changed.
+                if treatment == Some(Treatment::Protect) {
+                    request.headers_mut().remove(ATTEMPT);
+                }
+                Care::Usual
+            }
         };
         let calling = self.0.tracer.upstream(request.headers_mut());
         let answered = self.0.upstream.send(request, care).await;
@@ -321,15 +329,18 @@ fn announce(request: &mut Request<Outgoing>, attempt: &IdempotencyContext, route
 }
 
 /// An answer of the upstream, without what belongs to the connection that it came over.
-fn returned(mut response: Response<Answer>, client: Option<OnUpgrade>) -> Response<Reply> {
+fn returned(
+    mut response: Response<Answer>,
+    client: Option<(OnUpgrade, Tether)>,
+) -> Response<Reply> {
     let switched = response.status() == StatusCode::SWITCHING_PROTOCOLS;
     let switch = Switch::of(response.headers());
     strip_hops(response.headers_mut(), &[]);
-    if let (true, Some(client)) = (switched, client)
+    if let (true, Some((client, tether))) = (switched, client)
         && let Some(upstream) = response.body_mut().switch()
     {
         switch.ask(response.headers_mut());
-        tokio::spawn(tunnel(client, upstream));
+        tokio::spawn(tunnel(client, tether, upstream));
     }
     response.map(Either::Left)
 }

@@ -10,6 +10,7 @@ use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::{Either, Full};
 use oncekey::engine::Engine;
 use oncekey::layer::{Outcome, RequestBody, ResponseBody};
+use tokio::sync::OwnedSemaphorePermit;
 use tower_service::Service as _;
 
 use super::cors::{Author, allow};
@@ -42,6 +43,8 @@ pub(crate) struct Peer {
     pub(crate) name: Option<ClientName>,
     /// Whether it is still there.
     pub(super) presence: Presence,
+    /// The place that it takes.
+    pub(super) place: Arc<OwnedSemaphorePermit>,
 }
 
 /// What every connection of the gateway shares.
@@ -57,11 +60,12 @@ pub(crate) struct Front {
 
 impl Peer {
     pub(super) fn new(
+        place: &Arc<OwnedSemaphorePermit>,
         address: Option<HeaderValue>,
         scheme: &'static str,
         name: Option<ClientName>,
     ) -> Self {
-        Self { address, scheme, name, presence: Presence::default() }
+        Self { address, scheme, name, presence: Presence::default(), place: Arc::clone(place) }
     }
 }
 

@@ -9,7 +9,7 @@ use std::{fs, io};
 
 use arc_swap::ArcSwap;
 use tokio::net::{TcpListener, TcpStream, UnixListener};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 
@@ -92,10 +92,7 @@ impl Listener {
                 Ok(client) => {
                     let (front, stop) = (Arc::clone(&front), stop.clone());
                     let terms = Terms::clone(&terms.load());
-                    tokio::spawn(async move {
-                        client.welcome(front, terms, stop).await;
-                        drop(place);
-                    });
+                    tokio::spawn(client.welcome(front, terms, Arc::new(place), stop));
                 }
                 Err(error) => {
                     tracing::warn!(%error, "a client could not be accepted");
@@ -137,15 +134,22 @@ enum Client {
 }
 
 impl Client {
-    async fn welcome(self, front: Arc<Front>, terms: Terms, stop: Stop) {
+    /// Serves it. Its place is taken until it has left, also if its connection becomes something else.
+    async fn welcome(
+        self,
+        front: Arc<Front>,
+        terms: Terms,
+        place: Arc<OwnedSemaphorePermit>,
+        stop: Stop,
+    ) {
         let deadlines = terms.deadlines;
         match (self, terms.tls) {
             (Self::Unix(stream), _) => {
-                let peer = Peer::new(None, "http", None);
+                let peer = Peer::new(&place, None, "http", None);
                 serve(front, stream, (peer, Dialect::Http1), deadlines, stop).await;
             }
             (Self::Tcp(stream, address), None) => {
-                let peer = Peer::new(forwarded_for(address.ip()), "http", None);
+                let peer = Peer::new(&place, forwarded_for(address.ip()), "http", None);
                 let Ok(Ok(dialect)) = timeout(deadlines.head, dialect(&stream)).await else {
                     return;
                 };
@@ -163,7 +167,7 @@ impl Client {
                     Some(_) | None => Dialect::Http1,
                 };
                 let name = stream.get_ref().1.peer_certificates().and_then(client_name);
-                let peer = Peer::new(forwarded_for(address.ip()), "https", name);
+                let peer = Peer::new(&place, forwarded_for(address.ip()), "https", name);
                 serve(front, stream, (peer, dialect), deadlines, stop).await;
             }
         }

@@ -4,6 +4,7 @@
 //!  listen ──► connection (strict, sieve) ──► front ──► layer (routes with a rule) ──► forward ──► upstream
 //! ```
 
+mod attendance;
 mod certificate;
 mod connection;
 mod cors;

@@ -6,7 +6,7 @@
 
 use std::convert::Infallible;
 use std::pin::pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::header::{CONNECTION, CONTENT_LENGTH, COOKIE, EXPECT, HOST};
@@ -15,10 +15,10 @@ use http::{HeaderMap, HeaderValue, Method, Request, Response};
 use hyper::body::Incoming;
 use hyper::server::conn::http2;
 use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::time::{Instant, sleep_until, timeout};
 
+use super::attendance::{Activity, Attendant, Taken};
 use super::connection::{Deadlines, blame};
 use super::front::{Front, Peer, Told, refuse};
 use super::paced::Paced;
@@ -30,6 +30,9 @@ use crate::stop::Stop;
 const STREAMS: u32 = 100;
 /// A client that does not answer a ping for this long has gone.
 const PING: Duration = Duration::from_secs(20);
+/// How much of an answer may wait behind the back of whoever attends its stream: what the slowest client
+/// takes in the time that is left to it at the end.
+const AHEAD: usize = 64 * 1024;
 
 /// Serves a connection until one of both sides ends it.
 pub(super) async fn serve<I>(
@@ -43,43 +46,44 @@ where
     I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let activity = Activity::default();
-    let busy = activity.clone();
+    let attendant = Attendant { activity: activity.clone(), longest: deadlines.idle };
     let pace = Pace { head: deadlines.head, body: deadlines.body, ..Pace::default() };
     let service = service_fn(move |request: Request<Incoming>| {
-        let (front, peer, busy) = (Arc::clone(&front), peer.clone(), busy.begin());
+        let (front, peer) = (Arc::clone(&front), peer.clone());
         async move {
             let response = answer(front, peer, request, pace).await;
-            drop(busy);
-            Ok::<_, Infallible>(response)
+            Ok::<_, Infallible>(response.map(Taken::new))
         }
     });
-    let connection = http2::Builder::new(TokioExecutor::new())
+    let connection = http2::Builder::new(attendant)
         .timer(TokioTimer::new())
         .max_concurrent_streams(STREAMS)
         .max_header_list_size(u32::try_from(deadlines.max_head).unwrap_or(u32::MAX))
+        .max_send_buf_size(AHEAD)
         .keep_alive_interval(PING)
         .keep_alive_timeout(PING)
         .auto_date_header(false)
         .serve_connection(TokioIo::new(io), service);
     let mut connection = pin!(connection);
-    loop {
-        tokio::select! {
-            biased;
-            ended = &mut connection => return ended,
-            () = stop.raised() => break,
-            () = sleep_until(activity.idle_until(deadlines.idle)) => {}
-        }
-        if activity.idle_until(deadlines.idle) <= Instant::now() {
-            break;
-        }
+    tokio::select! {
+        biased;
+        ended = &mut connection => return ended,
+        () = stop.raised() => {}
+        () = activity.idle(deadlines.idle) => {}
     }
     // Answers that are under way come to their end; nothing more is taken.
     connection.as_mut().graceful_shutdown();
-    if activity.is_fresh() {
+    let longest = match activity.is_fresh() {
         // Somebody who has not even said that it speaks HTTP/2 need not be waited for.
-        return timeout(deadlines.head, connection).await.unwrap_or(Ok(()));
+        true => deadlines.head,
+        false => deadlines.idle,
+    };
+    tokio::select! {
+        biased;
+        ended = &mut connection => ended,
+        // All streams are over. Whoever has not taken the last piece of an answer by now never will.
+        () = activity.idle(longest) => Ok(()),
     }
-    connection.await
 }
 
 async fn answer(
@@ -168,59 +172,6 @@ fn join_cookies(headers: &mut HeaderMap) {
         && let Ok(whole) = HeaderValue::from_bytes(&crumbs.join(&b"; "[..]))
     {
         headers.insert(COOKIE, whole);
-    }
-}
-
-/// When a connection was last used.
-#[derive(Clone, Debug)]
-struct Activity(Arc<Mutex<Moment>>);
-
-#[derive(Debug)]
-struct Moment {
-    running: usize,
-    last: Instant,
-    is_fresh: bool,
-}
-
-/// A request that is being answered.
-struct Busy(Activity);
-
-impl Default for Activity {
-    fn default() -> Self {
-        let moment = Moment { running: 0, last: Instant::now(), is_fresh: true };
-        Self(Arc::new(Mutex::new(moment)))
-    }
-}
-
-impl Activity {
-    fn begin(&self) -> Busy {
-        let mut moment = self.moment();
-        moment.running += 1;
-        moment.is_fresh = false;
-        Busy(self.clone())
-    }
-
-    /// Until when the connection may wait for its next request.
-    fn idle_until(&self, idle: Duration) -> Instant {
-        let moment = self.moment();
-        (if moment.running == 0 { moment.last } else { Instant::now() }) + idle
-    }
-
-    /// Whether there never was a request.
-    fn is_fresh(&self) -> bool {
-        self.moment().is_fresh
-    }
-
-    fn moment(&self) -> MutexGuard<'_, Moment> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Drop for Busy {
-    fn drop(&mut self) {
-        let mut moment = self.0.moment();
-        moment.running = moment.running.saturating_sub(1);
-        moment.last = Instant::now();
     }
 }
 

@@ -1,6 +1,7 @@
 //! The body of an upstream's answer.
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -13,6 +14,7 @@ use super::fault::Fault;
 use super::line::Line;
 use super::pool::Pool;
 use super::stream::Stream;
+use super::upload::Course;
 
 /// A body as it comes from the upstream. Reading it drives the connection; when it has been read to
 /// its end, the connection goes back to the pool, and if not, it is closed.
@@ -35,8 +37,8 @@ enum Source {
     /// It comes over a connection that belongs to it alone. In a box: an answer changes hands half a
     /// dozen times on its way to the client.
     Line(Box<Line>, Pool),
-    /// It comes over a connection that somebody else drives.
-    Stream(Incoming),
+    /// It comes over a connection that somebody else drives, and has its place there.
+    Stream { body: Incoming, _course: Arc<Course> },
     /// It broke off, and is never whole.
     Broken,
 }
@@ -58,8 +60,8 @@ impl Answer {
     }
 
     /// A body of a connection that somebody else drives.
-    pub(super) fn of_stream(body: Incoming) -> Self {
-        Self::of(Source::Stream(body))
+    pub(super) fn of_stream(body: Incoming, course: Arc<Course>) -> Self {
+        Self::of(Source::Stream { body, _course: course })
     }
 
     /// From now on it breaks off if nothing comes for so long. Whoever waits for its end would else wait
@@ -67,7 +69,7 @@ impl Answer {
     pub(crate) fn hurry(&mut self, longest: Duration) {
         match self.source {
             Source::Whole(_) | Source::Broken => {}
-            Source::Line(..) | Source::Stream(_) => {
+            Source::Line(..) | Source::Stream { .. } => {
                 self.haste = Some(Box::new(Haste { longest, alarm: None }));
             }
         }
@@ -78,7 +80,7 @@ impl Answer {
     pub(crate) fn switch(&mut self) -> Option<(Stream, Bytes)> {
         match std::mem::replace(&mut self.source, Source::Whole(Bytes::new())) {
             Source::Line(line, _) => line.switched(),
-            Source::Whole(_) | Source::Stream(_) | Source::Broken => None,
+            Source::Whole(_) | Source::Stream { .. } | Source::Broken => None,
         }
     }
 }
@@ -88,7 +90,7 @@ impl Source {
         Poll::Ready(match self {
             Self::Whole(body) if body.is_empty() => None,
             Self::Whole(body) => Some(Ok(Frame::data(std::mem::take(body)))),
-            Self::Stream(body) => {
+            Self::Stream { body, .. } => {
                 match ready!(Pin::new(&mut *body).poll_frame(cx)).transpose() {
                     // hyper takes a stream that was reset without an error for one that has ended. It is
                     // whole only if its end was seen (I14).
@@ -141,6 +143,11 @@ impl Body for Answer {
         {
             pool.give(line);
         }
+        if let Source::Stream { body, .. } = source
+            && body.is_end_stream()
+        {
+            *source = Source::Whole(Bytes::new());
+        }
         Poll::Ready(frame)
     }
 
@@ -149,7 +156,7 @@ impl Body for Answer {
             Source::Whole(body) => body.is_empty(),
             Source::Line(line, _) => line.is_ended(),
             Source::Broken => false,
-            Source::Stream(body) => body.is_end_stream(),
+            Source::Stream { body, .. } => body.is_end_stream(),
         }
     }
 
@@ -157,7 +164,7 @@ impl Body for Answer {
         match &self.source {
             Source::Whole(body) => SizeHint::with_exact(body.len() as u64),
             Source::Line(line, _) => line.left().map_or_else(SizeHint::new, SizeHint::with_exact),
-            Source::Stream(body) => body.size_hint(),
+            Source::Stream { body, .. } => body.size_hint(),
             Source::Broken => SizeHint::new(),
         }
     }

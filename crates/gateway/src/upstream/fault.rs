@@ -42,7 +42,6 @@ impl Fault {
     pub(crate) fn is_of_client(&self) -> bool {
         match self {
             Self::Body(_) | Self::BodyLength => true,
-            Self::Http2(error) => error.is_user(),
             Self::Io(_)
             | Self::Late
             | Self::Ended
@@ -51,7 +50,8 @@ impl Fault {
             | Self::HeadTooLarge
             | Self::Framing
             | Self::Chunk
-            | Self::SwitchedEarly => false,
+            | Self::SwitchedEarly
+            | Self::Http2(_) => false,
         }
     }
 }

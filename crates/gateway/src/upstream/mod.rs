@@ -9,6 +9,7 @@ mod head;
 mod inbox;
 mod lettered;
 mod line;
+mod places;
 mod pool;
 #[cfg(test)]
 mod script;
@@ -17,6 +18,7 @@ mod shared;
 mod stream;
 mod target;
 mod trust;
+mod upload;
 
 use std::io;
 use std::sync::Arc;
@@ -58,7 +60,8 @@ struct Inner {
 pub(crate) struct Patience {
     /// For a connection.
     pub(crate) connect: Duration,
-    /// For the head of an answer, from when the request is sent.
+    /// For the head of an answer, from when the last byte of the request was sent; and for a place on a
+    /// connection that has none.
     pub(crate) answer: Duration,
 }
 
@@ -201,16 +204,7 @@ impl Inner {
         way: Way,
         request: Box<Request<Outgoing>>,
     ) -> Result<Response<Answer>, Missed> {
-        let exchange = way.clone().exchange(request, self.dialler.target.tls);
-        match timeout(self.patience.answer, exchange).await {
-            Ok(answered) => answered.map(|response| response.map(Answer::of_stream)),
-            Err(_) => {
-                way.give_up();
-                // On a connection that is shared nobody can tell whether the frames of this
-                // request were among those that were written.
-                Err(Missed::Failed(Failure::Late(Undelivered::NoAnswer)))
-            }
-        }
+        way.exchange(request, self.dialler.target.tls, self.patience.answer).await
     }
 }
 

@@ -1,25 +1,30 @@
 //! One HTTP/2 connection to an upstream, which carries many requests at once.
 
 use std::error::Error as _;
-use std::io;
+use std::future::{Future as _, poll_fn};
+use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex as StdMutex, MutexGuard, PoisonError};
+use std::task::ready;
 use std::time::Duration;
+use std::{io, mem};
 
 use http::header::{HOST, TE};
 use http::uri::{Authority, Scheme};
-use http::{HeaderValue, Request, Response, Uri, Version};
-use hyper::body::Incoming;
+use http::{HeaderMap, HeaderValue, Request, Response, Uri, Version};
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use oncekey::layer::Undelivered;
 use tokio::sync::Mutex;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout, timeout_at};
 
+use super::answer::Answer;
 use super::dial::Dialler;
 use super::fault::Fault;
 use super::head::MAX_HEAD;
+use super::places::{Place, Places, Room};
 use super::stream::Stream;
 use super::target::Tls;
+use super::upload::{Course, Upload};
 use super::{Failure, Missed, Outgoing};
 
 /// The connection, made when it is first needed and again when it has ended.
@@ -29,10 +34,15 @@ pub(super) struct SharedLine(Mutex<Option<Way>>);
 /// A way to send requests over it. Cheap to clone.
 #[derive(Clone)]
 pub(super) struct Way {
-    sender: http2::SendRequest<Outgoing>,
+    sender: http2::SendRequest<Upload>,
+    /// Driven by a task of its own, and asked how many requests it takes. Nothing if it has ended.
+    connection: Arc<StdMutex<Option<Connection>>>,
+    places: Places,
     /// When something was last sent or heard; nothing if it is not used any more.
     used: Arc<StdMutex<Option<Instant>>>,
 }
+
+type Connection = http2::Connection<TokioIo<Stream>, Upload, TokioExecutor>;
 
 /// How long a connection is used after its last request. Firewalls and balancers forget one that is
 /// silent, some after a minute, and then nobody can tell whether the next request arrives. Pings
@@ -75,10 +85,19 @@ impl Way {
             .await;
         let (sender, connection) = handshake
             .map_err(|error| Failure::Broke(Undelivered::NeverSent, Fault::Http2(error)))?;
-        // What ends it is told to everybody who waits on it.
-        tokio::spawn(async move { drop(connection.await) });
+        let connection = Arc::new(StdMutex::new(Some(connection)));
+        tokio::spawn(drive(Arc::clone(&connection)));
         let used = Arc::new(StdMutex::new(Some(Instant::now())));
-        Ok(Self { sender, used })
+        Ok(Self { sender, connection, places: Places::default(), used })
+    }
+
+    /// Waits for a place; nothing if the connection is not used any more.
+    async fn place(&self) -> Option<Place> {
+        let room = || match &*lock(&self.connection) {
+            Some(connection) if self.is_open() => Room::For(connection.current_max_send_streams()),
+            Some(_) | None => Room::Closed,
+        };
+        self.places.take(room).await
     }
 
     fn is_open(&self) -> bool {
@@ -99,31 +118,54 @@ impl Way {
     }
 
     fn used(&self) -> MutexGuard<'_, Option<Instant>> {
-        self.used.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.used)
     }
 
-    /// Sends a request and waits for the head of the answer.
+    /// Sends a request and waits for the head of the answer: so long for a place, and so long again from
+    /// when the last piece of the request was taken.
     ///
     /// # Cancellation
     /// The stream is reset; the request may have been sent.
     pub(super) async fn exchange(
         mut self,
-        mut request: Box<Request<Outgoing>>,
+        request: Box<Request<Outgoing>>,
         tls: Tls,
-    ) -> Result<Response<Incoming>, Missed> {
-        if self.sender.ready().await.is_err() {
-            return Err(Missed::Untouched(request));
-        }
-        address(&mut request, tls);
+        patience: Duration,
+    ) -> Result<Response<Answer>, Missed> {
+        let place = match timeout(patience, self.place()).await {
+            Ok(Some(place)) => place,
+            Ok(None) => return Err(Missed::Untouched(request)),
+            Err(_) => return Err(Missed::Failed(Failure::Late(Undelivered::NeverSent))),
+        };
+        let course = Course::new(Some(place));
+        let mut request = request.map(|body| Upload::new(body, &course));
+        let host = address(&mut request, tls);
         self.touch();
-        let mut error = match self.sender.try_send_request(*request).await {
+        let mut exchange = pin!(self.sender.try_send_request(request));
+        let answered = loop {
+            let due = course.last() + patience;
+            match timeout_at(due, &mut exchange).await {
+                Ok(answered) => break answered,
+                // Something of it was taken meanwhile.
+                Err(_) if course.last() + patience > due => {}
+                Err(_) => {
+                    self.give_up();
+                    // On a connection that is shared nobody can tell whether the frames of this
+                    // request were among those that were written.
+                    return Err(Missed::Failed(Failure::Late(Undelivered::NoAnswer)));
+                }
+            }
+        };
+        let mut error = match answered {
             Ok(response) => {
                 self.touch();
-                return Ok(response);
+                return Ok(response.map(|body| Answer::of_stream(body, course)));
             }
             Err(error) => error,
         };
         if let Some(request) = error.take_message() {
+            let mut request = request.map(Upload::untouched);
+            name_host(&mut request, host);
             return Err(Missed::Untouched(Box::new(request)));
         }
         let error = error.into_error();
@@ -133,8 +175,26 @@ impl Way {
             true => Undelivered::NeverSent,
             false => Undelivered::NoAnswer,
         };
-        Err(Missed::Failed(Failure::Broke(undelivered, Fault::Http2(error))))
+        let fault = course.broken().map_or(Fault::Http2(error), Fault::Body);
+        Err(Missed::Failed(Failure::Broke(undelivered, fault)))
     }
+}
+
+/// Drives a connection to its end, which is told to everybody who waits on it.
+async fn drive(connection: Arc<StdMutex<Option<Connection>>>) {
+    let ended = poll_fn(|cx| {
+        let mut slot = lock(&connection);
+        if let Some(connection) = &mut *slot {
+            drop(ready!(Pin::new(connection).poll(cx)));
+        }
+        slot.take().into()
+    });
+    // Its senders hear of the end when it goes, and that not under the lock.
+    drop(ended.await);
+}
+
+fn lock<T>(mutex: &StdMutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Whether the upstream says that it did nothing with the request: it refused the stream (RFC 9113,
@@ -151,26 +211,76 @@ fn is_disowned(error: &hyper::Error) -> bool {
     })
 }
 
-/// Says where the request goes the way HTTP/2 does: in the place of `Host`.
-fn address(request: &mut Request<Outgoing>, tls: Tls) {
+/// Says where the request goes the way HTTP/2 does: in the place of `Host`, which it gives.
+fn address<B>(request: &mut Request<B>, tls: Tls) -> Option<HeaderValue> {
     let scheme = match tls {
         Tls::Plain => Scheme::HTTP,
         Tls::Encrypted => Scheme::HTTPS,
     };
-    let host = request.headers().get(HOST);
-    let authority = host.and_then(|host| Authority::try_from(host.as_bytes()).ok());
-    let path = request.uri().path_and_query().cloned();
-    let (Some(authority), Some(path)) = (authority, path) else { return };
+    let authority = Authority::try_from(request.headers().get(HOST)?.as_bytes()).ok()?;
+    let path = request.uri().path_and_query()?.clone();
     let uri = Uri::builder().scheme(scheme).authority(authority).path_and_query(path).build();
-    let Ok(uri) = uri else { return };
-    *request.uri_mut() = uri;
+    *request.uri_mut() = uri.ok()?;
     *request.version_mut() = Version::HTTP_2;
-    request.headers_mut().remove(HOST);
+    let host = request.headers_mut().remove(HOST);
     // Trailers are passed on. Some servers of gRPC refuse whoever does not say so.
     request.headers_mut().insert(TE, HeaderValue::from_static("trailers"));
+    host
+}
+
+/// Takes back what [`address`] did: the request may go over HTTP/1.
+fn name_host<B>(request: &mut Request<B>, host: Option<HeaderValue>) {
+    let Some(host) = host else { return };
+    let path = request.uri().path_and_query().cloned();
+    *request.uri_mut() = path.map_or_else(Uri::default, Uri::from);
+    *request.version_mut() = Version::HTTP_11;
+    request.headers_mut().remove(TE);
+    // The host stands first, as most clients write it: there are servers that want it there.
+    let mut headers = HeaderMap::with_capacity(request.headers().len() + 1);
+    headers.insert(HOST, host);
+    headers.extend(mem::take(request.headers_mut()));
+    *request.headers_mut() = headers;
 }
 
 /// What is said of a connection that was closed before anything was put on it.
 pub(super) fn closed() -> Failure {
     Failure::Unreachable(io::Error::new(io::ErrorKind::ConnectionReset, "closed at once"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_that_is_given_back_is_what_it_was() {
+        for path in ["/a?b=c", "*", "/"] {
+            let given = || {
+                Request::options(path)
+                    .header("host", "api.example:8443")
+                    .header("x", "1")
+                    .header("cookie", "a")
+                    .header("x", "2")
+                    .body(())
+                    .unwrap()
+            };
+            let mut request = given();
+            let host = address(&mut request, Tls::Encrypted);
+            assert_eq!(host.as_ref().unwrap(), "api.example:8443");
+            assert_eq!(request.uri().authority().unwrap(), "api.example:8443");
+            assert!(!request.headers().contains_key(HOST), "it is said elsewhere");
+            name_host(&mut request, host);
+            assert_eq!(request.uri(), given().uri(), "{path}");
+            assert_eq!(request.headers(), given().headers(), "{path}");
+            assert_eq!(request.headers().keys().next(), Some(&HOST));
+            assert_eq!(request.version(), Version::HTTP_11);
+        }
+    }
+
+    #[test]
+    fn a_request_without_a_host_stays_as_it_is() {
+        let mut request = Request::get("/a").header("te", "trailers").body(()).unwrap();
+        let host = address(&mut request, Tls::Plain);
+        name_host(&mut request, host);
+        assert_eq!((request.uri().path(), request.headers().len()), ("/a", 1));
+    }
 }

@@ -8,3 +8,4 @@ mod ending;
 mod load;
 mod lost;
 mod reload;
+mod tunnels;

@@ -37,6 +37,50 @@ async fn one_command_protects_an_api() {
     }
 }
 
+/// The upstream of a protected route may trust the number of an attempt: it is the gateway's, or there is
+/// none. Where nothing is protected, nothing is changed either.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_client_numbers_the_attempts_of_a_protected_route() {
+    const MODES: &str = r#"
+[defaults]
+scope = ["header:X-Tenant"]
+[[route]]
+match = "POST /optional"
+mode = "optional"
+[[route]]
+match = "POST /rollout"
+mode = "optional"
+rollout = { percent = 0 }
+[[route]]
+match = "POST /observed"
+mode = "observe"
+[[route]]
+match = "POST /off"
+mode = "off"
+"#;
+    let upstream = Stub::start(|_| Reply::ok("done")).await;
+    let home = Home::on_sqlite();
+    home.configure(&upstream.url(), MODES);
+    let gateway = home.run();
+    let mut client = Client::open(gateway.address).await;
+    let faked = pay(BODY).line("idempotency-attempt", "18446744073709551615");
+    let keyless = faked.clone().without("idempotency-key");
+    for (path, expected) in [
+        ("/optional", ""),
+        ("/rollout", "18446744073709551615"),
+        ("/observed", "18446744073709551615"),
+        ("/off", "18446744073709551615"),
+        ("/elsewhere", "18446744073709551615"),
+    ] {
+        assert_eq!(client.ask(&keyless.clone().path(path)).await.status, 200, "{path}");
+        let arrived = upstream.whole().pop().unwrap();
+        assert_eq!(arrived.line("idempotency-attempt"), expected, "{path}");
+    }
+    assert_eq!(client.ask(&faked.path("/optional")).await.status, 200);
+    let attempt = upstream.whole().pop().unwrap().line("idempotency-attempt").to_owned();
+    assert!(attempt.parse::<u64>().unwrap() < u64::MAX, "{attempt}");
+}
+
 const ROUTES: &str = r#"
 [server.timeouts]
 header = "300ms"

@@ -214,7 +214,7 @@ async fn every_request_is_the_same_with_and_without_the_gateway() {
     home.configure(&upstream.url(), OBSERVED);
     let gateway = home.run();
     let requests = [
-        "POST /a?b=%20c&d HTTP/1.1\r\nHost: a.example\r\nX-Tenant: t\r\nIdempotency-Key: \"k\"\r\nCONTENT-length: 2\r\nAccept-Encoding: gzip, br\r\nX-b: 1\r\nx-B: 2\r\nCookie: a=b\r\nAuthorization: Basic eDp5\r\n\r\nhi",
+        "POST /a?b=%20c&d HTTP/1.1\r\nHost: a.example\r\nX-Tenant: t\r\nIdempotency-Key: \"k\"\r\nIdempotency-Attempt: 2\r\nCONTENT-length: 2\r\nAccept-Encoding: gzip, br\r\nX-b: 1\r\nx-B: 2\r\nCookie: a=b\r\nAuthorization: Basic eDp5\r\n\r\nhi",
         "PUT /%2Fx/./y HTTP/1.1\r\nHost: a\r\nX-Tenant: t\r\nuser-AGENT: me\r\nContent-Length: 0\r\n\r\n",
         "POST /c HTTP/1.1\r\nHost: a\r\nX-Tenant: t\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
         "GET / HTTP/1.1\r\nHost: a\r\n\r\n",

@@ -8,10 +8,13 @@ mod client;
 mod clients;
 #[path = "../common/mod.rs"]
 mod common;
+mod frames;
 mod patience;
+mod places;
 mod refused;
 mod resets;
 mod rotation;
 mod systemd;
 mod upstream;
 mod upstreams;
+mod windows;

@@ -19,8 +19,12 @@ use crate::upstream::{Speaks, Upstream};
 const HURRY: &str = "[server.timeouts]\nbody = \"300ms\"\nidle = \"500ms\"\nheader = \"500ms\"\n";
 
 async fn scene() -> (Home, Upstream, Gateway) {
+    scene_with(Speaks::Plain).await
+}
+
+async fn scene_with(speaks: Speaks) -> (Home, Upstream, Gateway) {
     let home = Home::on_sqlite();
-    let upstream = Upstream::start(Speaks::Plain, home.path()).await;
+    let upstream = Upstream::start(speaks, home.path()).await;
     home.configure(&upstream.url, &format!("{HURRY}{ROUTES}"));
     let gateway = home.run();
     (home, upstream, gateway)
@@ -29,7 +33,13 @@ async fn scene() -> (Home, Upstream, Gateway) {
 /// One stream that stands still is told so, whatever the others on its connection do.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_slow_stream_is_told_so_and_claims_nothing() {
-    let (_home, upstream, gateway) = scene().await;
+    for speaks in [Speaks::Plain, Speaks::PriorKnowledge] {
+        is_told_that_it_is_slow(speaks).await;
+    }
+}
+
+async fn is_told_that_it_is_slow(speaks: Speaks) {
+    let (_home, upstream, gateway) = scene_with(speaks).await;
     for (path, kind) in [
         ("/payments", "application/json"),
         // Read as a whole before anything is done, so it has to come to its end.
@@ -37,7 +47,7 @@ async fn a_slow_stream_is_told_so_and_claims_nothing() {
         ("/unprotected", "application/json"),
     ] {
         let answer = slow(&gateway, path, kind).await;
-        assert_eq!(answer.status(), 408, "{path} {kind}");
+        assert_eq!(answer.status(), 408, "{path} {kind} {speaks:?}");
         let body = within("its body", answer.collect()).await.unwrap().to_bytes();
         assert!(crate::common::contains(&body, b"\"slow_body\""), "{}", body.escape_ascii());
     }
@@ -57,15 +67,17 @@ async fn a_conversation_may_be_silent() {
 /// fault of its own.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_upload_may_take_longer_than_an_answer() {
-    let home = Home::on_sqlite();
-    let upstream = Upstream::start(Speaks::Plain, home.path()).await;
-    let hurry = "[server.timeouts]\nanswer = \"2s\"\n";
-    home.configure(&upstream.url, &format!("{hurry}{ROUTES}"));
-    let gateway = home.run();
-    let pause = Duration::from_millis(400);
-    let answer = send(&gateway, ("/unprotected", "application/json"), (7, pause)).await;
-    assert_eq!(answer.status(), 200);
-    assert_eq!(upstream.runs()[0].length, 7);
+    for speaks in [Speaks::Plain, Speaks::PriorKnowledge] {
+        let home = Home::on_sqlite();
+        let upstream = Upstream::start(speaks, home.path()).await;
+        let hurry = "[server.timeouts]\nanswer = \"2s\"\n";
+        home.configure(&upstream.url, &format!("{hurry}{ROUTES}"));
+        let gateway = home.run();
+        let pause = Duration::from_millis(400);
+        let answer = send(&gateway, ("/unprotected", "application/json"), (7, pause)).await;
+        assert_eq!(answer.status(), 200, "{speaks:?}");
+        assert_eq!(upstream.runs()[0].length, 7, "{speaks:?}");
+    }
 }
 
 /// Sends a byte, waits for three times as long as a body may stand still, and sends another.

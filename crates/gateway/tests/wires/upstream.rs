@@ -12,7 +12,7 @@ use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use serde_json::json;
-use tokio::net::{TcpListener, UnixListener};
+use tokio::net::{TcpListener, TcpStream, UnixListener};
 use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
 
@@ -28,6 +28,8 @@ pub(crate) enum Speaks {
     /// HTTP/1.1 over TLS, with this certificate.
     Tls(&'static str),
     TlsHttp2(&'static str),
+    /// The same, one request at a time; and HTTP/1.1 after [`Upstream::hang_up`].
+    TlsHttp2Once(&'static str),
     Unix,
 }
 
@@ -42,6 +44,8 @@ struct Book {
     runs: Mutex<Vec<Run>>,
     /// Whether work on `/held` may end.
     open: watch::Sender<bool>,
+    /// Whether it has hung up.
+    over: watch::Sender<bool>,
 }
 
 /// One time that it did something.
@@ -58,8 +62,8 @@ pub(crate) struct Run {
 
 impl Upstream {
     pub(crate) async fn start(speaks: Speaks, folder: &Path) -> Self {
-        let (open, _) = watch::channel(false);
-        let book = Arc::new(Book { runs: Mutex::default(), open });
+        let ((open, _), (over, _)) = (watch::channel(false), watch::channel(false));
+        let book = Arc::new(Book { runs: Mutex::default(), open, over });
         if speaks == Speaks::Unix {
             let path = folder.join("out.sock");
             let listener = UnixListener::bind(&path).unwrap();
@@ -76,30 +80,15 @@ impl Upstream {
         let url = match speaks {
             Speaks::Plain | Speaks::Unix => format!("http://127.0.0.1:{port}"),
             Speaks::PriorKnowledge => format!("h2c://127.0.0.1:{port}"),
-            Speaks::Tls(_) | Speaks::TlsHttp2(_) => format!("https://localhost:{port}"),
+            Speaks::Tls(_) | Speaks::TlsHttp2(_) | Speaks::TlsHttp2Once(_) => {
+                format!("https://localhost:{port}")
+            }
         };
         let shared = Arc::clone(&book);
         tokio::spawn(async move {
             while let Ok((stream, _)) = listener.accept().await {
                 let book = Arc::clone(&shared);
-                tokio::spawn(async move {
-                    match speaks {
-                        Speaks::Plain | Speaks::Unix => serve_one(stream, book).await,
-                        Speaks::PriorKnowledge => serve_two(stream, book).await,
-                        Speaks::Tls(name) => {
-                            let config = certificates::server(name, &[b"http/1.1"]);
-                            if let Ok(stream) = TlsAcceptor::from(config).accept(stream).await {
-                                serve_one(stream, book).await;
-                            }
-                        }
-                        Speaks::TlsHttp2(name) => {
-                            let config = certificates::server(name, &[b"h2"]);
-                            if let Ok(stream) = TlsAcceptor::from(config).accept(stream).await {
-                                serve_two(stream, book).await;
-                            }
-                        }
-                    }
-                });
+                tokio::spawn(serve(speaks, stream, book));
             }
         });
         Self { url, book }
@@ -118,20 +107,57 @@ impl Upstream {
         until(path, async || self.count(path) >= count).await;
     }
 
+    /// Ends every connection without a word.
+    pub(crate) fn hang_up(&self) {
+        self.book.over.send_replace(true);
+    }
+
     /// Lets work on `/held` end.
     pub(crate) fn release(&self) {
         self.book.open.send_replace(true);
     }
 }
 
+async fn serve(speaks: Speaks, stream: TcpStream, book: Arc<Book>) {
+    let is_over = *book.over.borrow();
+    let tls = |name, protocol: &[u8]| TlsAcceptor::from(certificates::server(name, &[protocol]));
+    match speaks {
+        Speaks::Plain | Speaks::Unix => serve_one(stream, book).await,
+        Speaks::PriorKnowledge => serve_two(stream, book, MANY).await,
+        Speaks::TlsHttp2(name) => {
+            if let Ok(stream) = tls(name, b"h2").accept(stream).await {
+                serve_two(stream, book, MANY).await;
+            }
+        }
+        Speaks::TlsHttp2Once(name) if !is_over => {
+            if let Ok(stream) = tls(name, b"h2").accept(stream).await {
+                let mut over = book.over.subscribe();
+                tokio::select! {
+                    () = serve_two(stream, book, 1) => {}
+                    _ = over.wait_for(|over| *over) => {}
+                }
+            }
+        }
+        Speaks::Tls(name) | Speaks::TlsHttp2Once(name) => {
+            if let Ok(stream) = tls(name, b"http/1.1").accept(stream).await {
+                serve_one(stream, book).await;
+            }
+        }
+    }
+}
+
+/// More requests at once than any test sends.
+const MANY: u32 = 1_000;
+
 async fn serve_one(wire: impl Wire, book: Arc<Book>) {
     let service = service_fn(move |request| work(Arc::clone(&book), request));
     drop(http1::Builder::new().serve_connection(TokioIo::new(wire), service).await);
 }
 
-async fn serve_two(wire: impl Wire, book: Arc<Book>) {
+async fn serve_two(wire: impl Wire, book: Arc<Book>, most: u32) {
     let service = service_fn(move |request| work(Arc::clone(&book), request));
-    let server = http2::Builder::new(TokioExecutor::new());
+    let mut server = http2::Builder::new(TokioExecutor::new());
+    server.max_concurrent_streams(most);
     drop(server.serve_connection(TokioIo::new(wire), service).await);
 }
 

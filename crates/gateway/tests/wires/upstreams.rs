@@ -18,7 +18,7 @@ async fn scene(speaks: Speaks) -> Scene {
     let ca = certificates::path("ca");
     let trust = format!("[server]\nupstream_ca_file = \"{}\"\n", ca.display());
     home.configure(&upstream.url, ROUTES);
-    if matches!(speaks, Speaks::Tls(_) | Speaks::TlsHttp2(_)) {
+    if matches!(speaks, Speaks::Tls(_) | Speaks::TlsHttp2(_) | Speaks::TlsHttp2Once(_)) {
         let text = std::fs::read_to_string(home.config()).unwrap();
         std::fs::write(home.config(), text.replace("[server]\n", &trust)).unwrap();
     }
@@ -90,4 +90,32 @@ async fn http_2_may_be_spoken_on_both_sides() {
     assert_eq!(first.status, 200, "{first:?}");
     assert!(line.ask(pay("/payments", "key-1", "1")).await.is_replay());
     assert_eq!(scene.upstream.count("/payments"), 1);
+}
+
+/// A request that the connection gave back goes over another one as it would have gone over it at once.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_request_that_goes_over_http1_after_all_names_its_host() {
+    let scene = scene(Speaks::TlsHttp2Once("server")).await;
+    let mut first = scene.line(Way::Plain).await;
+    assert_eq!(first.ask(pay("/payments", "warm-up", "1")).await.status, 200);
+    let held = tokio::spawn(async move { first.ask(pay("/held", "key-0", "1")).await });
+    scene.upstream.until_count("/held", 1).await;
+    let mut asked = Vec::new();
+    for key in ["key-1", "key-2"] {
+        let mut line = scene.line(Way::Plain).await;
+        asked.push(tokio::spawn(async move { line.ask(pay("/payments", key, "1")).await }));
+    }
+    // They have come to the gateway, and wait there for the one that is held.
+    tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+    scene.upstream.hang_up();
+    assert_eq!(held.await.unwrap().json()["executed"], "unknown");
+    for asked in asked {
+        let answer = asked.await.unwrap();
+        assert_eq!(answer.status, 200, "{answer:?}");
+    }
+    let later = scene.upstream.runs().split_off(2);
+    assert_eq!(later.len(), 2);
+    for run in later {
+        assert_eq!((run.version, &*run.host), (Version::HTTP_11, "api.example"), "{run:?}");
+    }
 }

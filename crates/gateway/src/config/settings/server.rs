@@ -108,8 +108,9 @@ static TIMEOUTS: [Setting; 5] = [
         name: "answer",
         kind: TIMEOUT,
         unset: Unset::Is("\"60s\""),
-        about: "From the last byte of a request to the head of its answer; and, if it is protected \
-                and no event stream, between two pieces of the answer.",
+        about: "From the last byte of a request to the head of its answer; before its first byte, for a \
+                place among the requests that an upstream of HTTP/2 takes at once; and, if it is \
+                protected and no event stream, between two pieces of the answer.",
     },
     Setting {
         name: "header",
@@ -128,7 +129,8 @@ static TIMEOUTS: [Setting; 5] = [
         kind: TIMEOUT,
         unset: Unset::Is("\"60s\""),
         about: "How long a connection without a request stays open, and one whose client takes nothing of \
-                its answer.",
+                its answer; over HTTP/2 it loses that answer only. Also how long a WebSocket, or what else \
+                a connection was upgraded to, may be silent on both sides.",
     },
 ];
 
