@@ -4,6 +4,7 @@
 //! under which policy the work runs. The layer has one rule for everything, or asks a closure for
 //! the rule of each request; a request without a rule passes through untouched.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -262,6 +263,19 @@ impl Rule {
         match self.needs_body(parts) {
             true => Presence::Perhaps,
             false => Presence::Absent,
+        }
+    }
+
+    /// What a client has to send, for the one that did not.
+    pub(super) fn wanted_key(&self) -> Cow<'static, str> {
+        match &*self.sources {
+            [KeySource::Header(name)] if name == "idempotency-key" => {
+                "an Idempotency-Key header".into()
+            }
+            sources => {
+                let places: Vec<String> = sources.iter().map(ToString::to_string).collect();
+                format!("an idempotency key in {}", places.join(" or ")).into()
+            }
         }
     }
 

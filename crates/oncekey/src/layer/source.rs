@@ -1,5 +1,7 @@
 //! Where the key of a request may stand.
 
+use std::fmt;
+
 use http::header::{CONTENT_ENCODING, CONTENT_TYPE};
 use http::request::Parts;
 use http::{HeaderMap, HeaderName};
@@ -101,6 +103,17 @@ impl KeySource {
                     Ok(Some(Key::new(text.as_bytes())?))
                 }
             },
+        }
+    }
+}
+
+/// Where it is, for people.
+impl fmt::Display for KeySource {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Header(name) => write!(out, "the header {name}"),
+            Self::Query(name) => write!(out, "the query parameter {name}"),
+            Self::Json(path) => write!(out, "the member {path} of a JSON body"),
         }
     }
 }

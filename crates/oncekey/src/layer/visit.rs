@@ -219,11 +219,11 @@ impl Visit {
 
     fn missing(&self) -> Box<Turned> {
         self.rule.meters().keyless();
-        let mut problem = Problem::new(
-            Code::KeyMissing,
-            "This operation needs an Idempotency-Key header, so that a retry cannot do it twice. \
-             Nothing was executed.",
+        let detail = format!(
+            "This operation needs {}, so that a retry cannot do it twice. Nothing was executed.",
+            self.rule.wanted_key()
         );
+        let mut problem = Problem::new(Code::KeyMissing, detail);
         problem.hint = Some(
             "Generate one random key per operation, and send the same key on every retry of that \
              operation.",

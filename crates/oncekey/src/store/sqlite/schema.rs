@@ -217,7 +217,8 @@ fn check_owner(connection: &Connection, placement: Placement) -> Result<(), Stor
     if placement == Placement::Own && tables > 0 && ours == 0 {
         return Err(unsuitable(
             "the database file belongs to another program: give oncekey a file of its own, or \
-             say that it is to share the application's database (Placement::Shared)"
+             say that it is to share the application's database (`?placement=shared` in the URL, or \
+             Placement::Shared)"
                 .to_owned(),
         ));
     }
