@@ -87,7 +87,7 @@ async fn a_wrapped_handler_is_safe_to_repeat() {
 #[tokio::test]
 async fn jobs_of_two_names_and_clients_do_not_meet_in_a_key() {
     let scene = Scene::new(Policy::default());
-    let long = "n".repeat(10_000);
+    let long = "n".repeat(300);
     for (number, name) in ["invoice", "receipt", "", &long].into_iter().enumerate() {
         let runner = scene.engine.runner(name);
         let fingerprint = runner.fingerprint(&1).unwrap();
