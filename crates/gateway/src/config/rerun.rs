@@ -58,11 +58,10 @@ impl Config {
 }
 
 fn protects(route: &RouteSpec) -> bool {
-    let mode = match route.mode {
-        RouteMode::Off | RouteMode::Observe => return false,
-        RouteMode::Optional | RouteMode::Required => route.rollout.percent,
-    };
-    mode > 0
+    match route.mode {
+        RouteMode::Off | RouteMode::Observe => false,
+        RouteMode::Optional | RouteMode::Required => route.rollout.percent > 0,
+    }
 }
 
 /// The methods of both that can be protected.

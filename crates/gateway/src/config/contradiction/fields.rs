@@ -50,13 +50,12 @@ pub(super) fn never_the_clients(route: &Seen<'_>) -> Option<ConfigProblem> {
 }
 
 fn why(name: &HeaderName) -> Option<&'static str> {
-    let is = |known: &&str| **known == *name.as_str();
-    if WRITTEN.iter().any(|known| is(known)) {
+    if WRITTEN.contains(&name.as_str()) {
         Some(
             "is written by the gateway for every request and tells who is next to it: behind a \
              balancer that is the same for everybody",
         )
-    } else if REMOVED.iter().any(|known| is(known)) {
+    } else if REMOVED.contains(&name.as_str()) {
         Some("belongs to one connection and is taken out before it could count")
     } else {
         None
