@@ -1,7 +1,7 @@
 //! A request body that somebody overhears.
 //!
-//! Nothing is held back and nothing is copied: what passes is shared with the listener, up to a
-//! limit.
+//! Nothing is held back, and a body of a single piece is not copied: it is shared with the listener, up
+//! to a limit.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -25,7 +25,11 @@ pub(crate) struct Ear(Arc<Mutex<Heard>>);
 /// What was heard so far.
 #[derive(Debug)]
 struct Heard {
-    pieces: Vec<Bytes>,
+    /// The only piece so far, or all of it once it has ended.
+    whole: Bytes,
+    /// Several pieces, copied: each would keep the buffer that it was read into, and a body of a million
+    /// pieces of one byte would take forty times its length.
+    gathered: BytesMut,
     length: usize,
     limit: usize,
     state: State,
@@ -59,7 +63,7 @@ impl Overheard {
     /// A body and the one who listens to at most `limit` bytes of it.
     pub(crate) fn heard(body: Paced, limit: usize) -> (Self, Ear) {
         let state = if body.is_end_stream() { State::Ended } else { State::Passing };
-        let heard = Heard { pieces: Vec::new(), length: 0, limit, state };
+        let heard = Heard::new(limit, state);
         let ear = Ear(Arc::new(Mutex::new(heard)));
         (Self { body, ear: Some(ear.clone()) }, ear)
     }
@@ -69,15 +73,10 @@ impl Ear {
     /// What was heard.
     pub(crate) fn listened(&self) -> Listened {
         let heard = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        match (heard.state, &heard.pieces[..]) {
-            (State::TooLong, _) => Listened::TooLong,
-            (State::Passing, _) => Listened::Broken,
-            (State::Ended, [only]) => Listened::Whole(only.clone()),
-            (State::Ended, pieces) => {
-                let mut whole = BytesMut::with_capacity(heard.length);
-                pieces.iter().for_each(|piece| whole.extend_from_slice(piece));
-                Listened::Whole(whole.freeze())
-            }
+        match heard.state {
+            State::TooLong => Listened::TooLong,
+            State::Passing => Listened::Broken,
+            State::Ended => Listened::Whole(heard.whole.clone()),
         }
     }
 
@@ -95,20 +94,38 @@ impl Ear {
         // A body of known length need not be asked once more after its last byte.
         let is_over = ended || matches!(polled, Poll::Ready(None));
         if is_over && heard.state == State::Passing {
-            heard.state = State::Ended;
+            heard.end();
         }
     }
 }
 
 impl Heard {
+    fn new(limit: usize, state: State) -> Self {
+        Self { whole: Bytes::new(), gathered: BytesMut::new(), length: 0, limit, state }
+    }
+
     fn take(&mut self, data: &Bytes) {
+        let is_first = self.length == 0;
         self.length = self.length.saturating_add(data.len());
         if self.length > self.limit {
             self.state = State::TooLong;
-            self.pieces = Vec::new();
+            (self.whole, self.gathered) = (Bytes::new(), BytesMut::new());
         }
-        if self.state == State::Passing {
-            self.pieces.push(data.clone());
+        if self.state != State::Passing || data.is_empty() {
+            return;
+        }
+        if is_first {
+            self.whole = data.clone();
+            return;
+        }
+        self.gathered.extend_from_slice(&std::mem::take(&mut self.whole));
+        self.gathered.extend_from_slice(data);
+    }
+
+    fn end(&mut self) {
+        self.state = State::Ended;
+        if !self.gathered.is_empty() {
+            self.whole = std::mem::take(&mut self.gathered).freeze();
         }
     }
 }
@@ -135,5 +152,33 @@ impl Body for Overheard {
 
     fn size_hint(&self) -> SizeHint {
         self.body.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_body_of_many_pieces_does_not_keep_the_buffers_that_it_was_read_into() {
+        let buffer = Bytes::from(vec![7; 8_192]);
+        let mut heard = Heard::new(100, State::Passing);
+        (0..30).for_each(|at| heard.take(&buffer.slice(at..=at)));
+        assert!(buffer.is_unique(), "somebody holds a piece of it");
+        heard.end();
+        assert_eq!(heard.whole, [7; 30][..]);
+    }
+
+    #[test]
+    fn a_body_of_one_piece_is_shared_and_one_that_is_too_long_is_let_go() {
+        let only = Bytes::from(vec![7; 100]);
+        let mut heard = Heard::new(100, State::Passing);
+        [&only, &Bytes::new()].into_iter().for_each(|data| heard.take(data));
+        heard.end();
+        assert_eq!(heard.whole.as_ptr(), only.as_ptr());
+        let mut heard = Heard::new(101, State::Passing);
+        [&only, &only].into_iter().for_each(|data| heard.take(data));
+        assert_eq!(heard.state, State::TooLong);
+        assert!(heard.whole.is_empty() && heard.gathered.is_empty());
     }
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Uri};
-use oncekey::layer::{Idempotency, IdempotencyLayer, KeyHash, Outcomes};
+use oncekey::layer::{Idempotency, IdempotencyLayer, KeyHash, Outcomes, ScopeFrom};
 use tower_layer::Layer as _;
 
 use crate::completer::Keeper;
@@ -76,13 +76,18 @@ fn service(
         LogKeys::Hash => KeyHash::Shown,
         LogKeys::None => KeyHash::Hidden,
     };
+    let scopes: HashMap<Arc<str>, ScopeFrom> = config
+        .routes
+        .iter()
+        .map(|route| (Arc::clone(&route.name), scope_of(&route.scope, secrets.tokens.as_ref())))
+        .collect();
     let mut layer = IdempotencyLayer::builder(keeping.engine.clone())
         .rules(|parts| parts.extensions.get::<Assigned>()?.rule())
         // Routes have scopes of their own; these are for status URLs.
         .scope(scope_of(&config.scope, secrets.tokens.as_ref()))
-        .status_scopes(
-            config.routes.iter().map(|route| scope_of(&route.scope, secrets.tokens.as_ref())),
-        )
+        .status_scopes(config.routes.iter().filter_map(|route| scopes.get(&route.name).cloned()))
+        // User 42 is not organisation 42: who may see a record is said by the route that it came under.
+        .rule_scopes(move |route| scopes.get(route).cloned())
         .key_hash(key_hash)
         // What watches, traces and CORS go by.
         .outcomes(Outcomes::InExtensions)

@@ -80,17 +80,6 @@ impl Config {
             .map(|(name, files): (_, Vec<&PathBuf>)| (name, digest(&files)))
             .collect()
     }
-
-    /// The routes whose keys belong to others in `new`. A retry that straddles the change is not
-    /// recognised and runs again, so whoever reloads should say so.
-    pub(crate) fn rescoped<'n>(&self, new: &'n Self) -> Vec<&'n str> {
-        let known = |name: &str| self.routes.iter().find(|route| *route.name == *name);
-        let changed = new
-            .routes
-            .iter()
-            .filter(|route| known(&route.name).is_some_and(|old| old.scope != route.scope));
-        changed.map(|route| &*route.name).collect()
-    }
 }
 
 /// Settings whose values differ, with both of them as `config show` shows them: without secrets.
@@ -151,17 +140,5 @@ mod tests {
         assert!(new.differs(&old).contains(&"route /b is gone".to_owned()));
         let elsewhere = with("listen = '127.0.0.1:1'\n", "");
         assert_eq!(old.differs(&elsewhere), [] as [&str; 0], "it does not hold yet");
-    }
-
-    #[test]
-    fn a_route_whose_keys_belong_to_others_is_named() {
-        let with = |scope: &str| {
-            load(&format!(
-                "[[route]]\nmatch = '/a'\nscope = ['{scope}']\n[[route]]\nmatch = '/b'\n"
-            ))
-        };
-        let old = with("shared");
-        assert_eq!(old.rescoped(&with("credential")), ["/a"]);
-        assert_eq!(old.rescoped(&with("shared")), [] as [&str; 0]);
     }
 }

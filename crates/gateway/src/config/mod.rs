@@ -27,6 +27,7 @@ mod preset;
 mod problem;
 #[cfg(test)]
 mod reference;
+mod rerun;
 mod routes;
 mod schema;
 mod secret;

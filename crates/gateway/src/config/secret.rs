@@ -44,11 +44,15 @@ fn secret_files<'f>(flat: &'f Flat, path: &str) -> Vec<&'f str> {
         Some(Kind::File(Secrecy::Secret)) => flat.text(path).into_iter().collect(),
         Some(Kind::List(Kind::File(Secrecy::Secret))) => flat.texts(path),
         // A public key may be read by everybody, a shared secret may not.
-        Some(_) if path == "jwt.key_file" && flat.text("jwt.algorithm") == Some("HS256") => {
+        Some(_) if is_jwt_key(path) && flat.text("jwt.algorithm") == Some("HS256") => {
             flat.text(path).into_iter().collect()
         }
         Some(_) | None => Vec::new(),
     }
+}
+
+fn is_jwt_key(path: &str) -> bool {
+    matches!(path, "jwt.key_file" | "jwt.jwks_file")
 }
 
 fn look(file: &Path, name: &str, place: &Place) -> Option<ConfigProblem> {
@@ -85,6 +89,7 @@ fn exposed(_: &Path) -> Option<String> {
 mod tests {
     use std::os::unix::fs::PermissionsExt;
 
+    use super::super::{Config, Env};
     use super::*;
 
     #[test]
@@ -103,5 +108,24 @@ mod tests {
         fs::write(&path, "\n").unwrap();
         assert!(read_secret(&path).unwrap_err().contains("is empty"));
         assert!(read_secret(&folder.path().join("no")).unwrap_err().contains("cannot read"));
+    }
+
+    /// A set of public keys is for everybody, a set of shared secrets is not.
+    #[test]
+    fn a_set_of_shared_secrets_that_others_can_read_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("set.json");
+        fs::write(&path, "{}").unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+        let load = |algorithm: &str| {
+            let text = format!(
+                "version = 1\n[server]\nupstream = ':3000'\n[jwt]\nalgorithm = '{algorithm}'\n\
+                 jwks_file = '{}'\n[[route]]\nmatch = '/a'\n",
+                path.display()
+            );
+            Config::from_text("a.toml", &text, &Env::default())
+        };
+        assert!(load("RS256").is_ok());
+        assert_eq!(load("HS256").unwrap_err()[0].code, "secret-exposed");
     }
 }

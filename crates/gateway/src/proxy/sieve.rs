@@ -28,7 +28,7 @@ use self::chunks::Chunks;
 pub(super) use self::framing::length;
 use self::head::{After, Body, Head};
 pub(super) use self::names::is_protected;
-pub(super) use self::request::check_path;
+pub(super) use self::request::{check_method, check_path};
 pub(super) use self::violation::Violation;
 use crate::lettering::Lettering;
 

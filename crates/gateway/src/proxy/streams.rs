@@ -22,7 +22,9 @@ use super::attendance::{Activity, Attendant, Taken};
 use super::connection::{Deadlines, blame};
 use super::front::{Front, Peer, Told, refuse};
 use super::paced::Paced;
-use super::sieve::{Limits, Violation, check_path, is_authority, is_protected, length};
+use super::sieve::{
+    Limits, Violation, check_method, check_path, is_authority, is_protected, length,
+};
 use super::strict::{Executed, Pace, Verdict, Why, document, note};
 use crate::stop::Stop;
 
@@ -120,6 +122,7 @@ fn check(head: &Parts, most_fields: usize) -> Result<(), Violation> {
     if head.headers.len() > most_fields {
         return Err(Violation::TooManyFields);
     }
+    check_method(head.method.as_str().as_bytes())?;
     check_host(head)?;
     let mut lengths = head.headers.get_all(CONTENT_LENGTH).iter();
     if let Some(value) = lengths.next() {
@@ -214,6 +217,15 @@ mod tests {
             ),
         ] {
             assert_eq!(checked(uri, lines), Err(expected), "{uri} {lines:?}");
+        }
+    }
+
+    #[test]
+    fn a_method_in_lower_case_goes_no_further() {
+        for method in ["post", "Post", "pROPFIND"] {
+            let mut head = head("http://api/a", &[]);
+            head.method = Method::from_bytes(method.as_bytes()).unwrap();
+            assert_eq!(check(&head, 3), Err(Violation::MethodCase), "{method}");
         }
     }
 

@@ -8,6 +8,7 @@
 mod path;
 mod pattern;
 mod rollout;
+mod sample;
 mod scope;
 mod spec;
 mod table;
@@ -17,6 +18,7 @@ mod tree;
 pub(crate) use self::path::is_odd;
 pub(crate) use self::pattern::{Methods, Pattern, method};
 pub(crate) use self::rollout::{Exempt, Rollout, RolloutBy};
+pub(crate) use self::sample::common_path;
 pub(crate) use self::scope::{ClientName, KeptScope, scope_of};
 pub(crate) use self::spec::{Completer, RouteMode, RouteSpec, ScopePart, key_source};
 pub(crate) use self::table::{Route, RouteTable, Secrets};

@@ -60,11 +60,7 @@ impl Gate {
             .chain(rewritten)
             .map(|what| format!("{what} has changed and holds only after a restart"))
             .collect();
-        said.extend(old.rescoped(new).into_iter().map(|route| {
-            format!(
-                "the keys of {route} belong to others now: a retry across this change runs again"
-            )
-        }));
+        said.extend(old.runs_again(new));
         let before = self.terms.load();
         said.extend(match (&before.tls, &terms.tls) {
             (Some(old), Some(new)) if old != new => {

@@ -147,7 +147,11 @@ fn secret(path: &Path) -> Result<Key, TokenKeyError> {
 
 /// The keys of a set that are for this algorithm. Others may be there: sets are shared.
 fn set(path: &Path, algorithm: &'static str) -> Result<Vec<Named>, TokenKeyError> {
-    let text = fs::read(path).map_err(|error| TokenKeyError::File(path.to_owned(), error))?;
+    let text = match algorithm {
+        // Its keys are shared secrets: whoever reads them can sign.
+        "HS256" => read_secret(path).map_err(TokenKeyError::Secret)?,
+        _ => fs::read(path).map_err(|error| TokenKeyError::File(path.to_owned(), error))?,
+    };
     let set: Set = serde_json::from_slice(&text)
         .map_err(|error| TokenKeyError::Set(path.to_owned(), error))?;
     let is_for = |jwk: &&Jwk| {

@@ -232,5 +232,9 @@ fn keys_that_cannot_be_used_are_refused() {
     let set = file(&folder, "set.json", br#"{"keys":[{"kty":"oct","k":"AA"}]}"#);
     assert!(refused("HS256", JwtKeys::Set(set.clone())).contains("has no key for HS256"));
     assert!(refused("ES256", JwtKeys::Set(set)).contains("has no key for ES256"));
+    let open = file(&folder, "open.json", br#"{"keys":[]}"#);
+    std::fs::set_permissions(&open, std::fs::Permissions::from_mode(0o644)).unwrap();
+    assert!(refused("HS256", JwtKeys::Set(open.clone())).contains("everybody on this machine"));
+    assert!(refused("RS256", JwtKeys::Set(open)).contains("has no key for RS256"));
     assert!(refused("none", JwtKeys::Set(PathBuf::new())).contains("not an algorithm"));
 }

@@ -81,6 +81,28 @@ fn keys_belong_to_whom_a_verified_token_names() {
     assert_eq!(rig.send(path, &[&of("nobody", 3)], "").status(), 404);
 }
 
+/// T1: one value may be a user on one route and an organisation on another.
+#[test]
+fn a_status_url_shows_nobody_the_keys_of_another_kind_of_caller() {
+    let route = |path: &str, scope: &str| {
+        format!(
+            "[[route]]\nmatch = 'POST /{path}'\nmode = 'required'\nscope = ['header:{scope}']\n"
+        )
+    };
+    for defaults in ["shared", "header:x-user"] {
+        let rig = Rig::with(|_| {
+            let (users, orgs) = (route("users", "x-user"), route("orgs", "x-org"));
+            let head = format!("[status]\npath = '/.keys/'\n[defaults]\nscope = ['{defaults}']\n");
+            format!("{head}{users}{orgs}")
+        });
+        let answer = rig.send("POST /orgs", &[KEY, "X-Org: 42"], "1");
+        let ask = |lines: &[&str]| rig.send("GET /.keys/8e03978e-40d5-43e8", lines, "");
+        assert_eq!(ask(&["X-User: 42"]).status(), 404, "{defaults}");
+        assert_eq!(ask(&["X-User: 42", "X-Org: 7"]).status(), 404, "{defaults}");
+        assert_eq!(ask(&["X-User: 7", "X-Org: 42"]).body, answer.body, "{defaults}");
+    }
+}
+
 /// A connection of the holder of one of the certificates in `tls/`. They are good until 2120.
 fn tls(rig: &Rig, name: Option<&str>) -> rustls::StreamOwned<ClientConnection, TcpStream> {
     let mut roots = RootCertStore::empty();

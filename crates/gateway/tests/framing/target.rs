@@ -92,7 +92,11 @@ fn shapes(table: &mut Table) {
         table.bad(&line, bare(&line, HOST), "version");
     }
     table.bad("the preface of HTTP/2", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "version");
-    for method in ["get", "G", "X-CUSTOM", "!#$%&'*+-.^_`|~", "PROPFIND", "0"] {
+    for method in ["get", "post", "Post", "pOST", "POSt", "x-custom"] {
+        let line = format!("{method} / HTTP/1.1");
+        table.bad(&line, bare(&line, HOST), "method_case");
+    }
+    for method in ["G", "X-CUSTOM", "!#$%&'*+-.^_`|~", "PROPFIND", "0"] {
         let line = format!("{method} / HTTP/1.1");
         table.fine(&line, bare(&line, HOST), "");
     }

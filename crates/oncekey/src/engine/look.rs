@@ -26,13 +26,33 @@ impl Engine {
     /// If the store could not be asked.
     pub async fn look(&self, id: &KeyId) -> Result<Option<Looked>, StoreError> {
         let Some(record) = self.0.store.get(id).await? else { return Ok(None) };
-        let original = original(&record);
-        Ok(Some(match &record.state {
+        Ok(Some(self.looked(&record)))
+    }
+
+    /// As [`look`](Self::look), for somebody who may see the records of some routes only: `None` also if
+    /// `admits` does not take the route of the record, or that cannot be decrypted.
+    ///
+    /// # Errors
+    /// If the store could not be asked.
+    pub async fn look_under(
+        &self,
+        id: &KeyId,
+        admits: impl Fn(&str) -> bool,
+    ) -> Result<Option<Looked>, StoreError> {
+        let Some(record) = self.0.store.get(id).await? else { return Ok(None) };
+        let origin = self.0.origin_of(&record);
+        let route = origin.as_ref().and_then(|origin| str::from_utf8(origin.route.as_bytes()).ok());
+        Ok(route.is_some_and(admits).then(|| self.looked(&record)))
+    }
+
+    fn looked(&self, record: &Record) -> Looked {
+        let original = original(record);
+        match &record.state {
             State::Running { .. } => Looked::Running(original),
             State::Unknown { .. } => Looked::Without(Refused::Unknown { original }),
             State::Parked { .. } => Looked::Without(Refused::Parked { original }),
-            State::Done { .. } => self.finished(&record, original),
-        }))
+            State::Done { .. } => self.finished(record, original),
+        }
     }
 
     /// The whole record of a key, with origin and answer decrypted, for operators.

@@ -59,6 +59,8 @@ pub(super) struct Config {
     pub(super) status: Option<StatusPath>,
     /// Where a status URL looks besides `scope`.
     pub(super) status_scopes: Vec<ScopeFrom>,
+    /// The scope of a rule by its name. If somebody said so, status URLs are held to it.
+    pub(super) rule_scopes: Option<Box<FindScope>>,
     pub(super) exactly: Exactly,
     pub(super) key_hash: KeyHash,
     pub(super) outcomes: Outcomes,
@@ -79,6 +81,7 @@ pub enum KeyHash {
 }
 
 type FindUri = dyn for<'e> Fn(&'e Extensions) -> Option<&'e Uri> + Send + Sync;
+type FindScope = dyn Fn(&str) -> Option<ScopeFrom> + Send + Sync;
 type Choose = dyn Fn(&Parts) -> Option<Arc<Rule>> + Send + Sync;
 
 /// Where the rule of a request comes from.
@@ -95,6 +98,7 @@ impl IdempotencyLayer {
             engine,
             scope: ScopeFrom::credential(),
             status_scopes: Vec::new(),
+            rule_scopes: None,
             problems: problem::DEFAULT_BASE.into(),
             status: None,
             key_hash: KeyHash::default(),
@@ -161,6 +165,20 @@ impl LayerBuilder {
     /// say which rule its key came under.
     pub fn status_scopes(mut self, scopes: impl IntoIterator<Item = ScopeFrom>) -> Self {
         self.config.status_scopes = scopes.into_iter().collect();
+        self
+    }
+
+    /// Tells the scope of a rule by its name. A status URL then gives an answer only if the rule that its
+    /// record came under puts the caller into that very scope; a rule that is not known is taken for one
+    /// with the layer's [`scope`](Self::scope).
+    ///
+    /// Needed where rules find their scopes in different ways and one value may mean two principals: user
+    /// 42 could otherwise ask what became of the keys of organisation 42.
+    pub fn rule_scopes(
+        mut self,
+        find: impl Fn(&str) -> Option<ScopeFrom> + Send + Sync + 'static,
+    ) -> Self {
+        self.config.rule_scopes = Some(Box::new(find));
         self
     }
 

@@ -213,10 +213,16 @@ impl Rule {
         &self.fingerprint
     }
 
-    /// The headers that count, content encoding first.
+    /// The headers that count, those that always do first.
     pub(super) fn counted_headers(&self) -> impl Iterator<Item = &HeaderName> {
-        const ALWAYS: &HeaderName = &http::header::CONTENT_ENCODING;
-        std::iter::once(ALWAYS).chain(self.counted.iter().filter(|name| *name != ALWAYS))
+        // The last three are another method to many frameworks: a POST that deletes.
+        static ALWAYS: [HeaderName; 4] = [
+            http::header::CONTENT_ENCODING,
+            HeaderName::from_static("x-http-method"),
+            HeaderName::from_static("x-http-method-override"),
+            HeaderName::from_static("x-method-override"),
+        ];
+        ALWAYS.iter().chain(self.counted.iter().filter(|name| !ALWAYS.contains(name)))
     }
 
     pub(super) fn is_for(&self, method: &Method) -> bool {
@@ -379,6 +385,17 @@ mod tests {
             request = request.header(name, *value);
         }
         request.body(()).unwrap().into_parts().0
+    }
+
+    /// To many frameworks these are two operations.
+    #[test]
+    fn a_request_that_says_another_method_in_a_header_is_another_request() {
+        let rule = Rule::new("r");
+        let plain = rule.fingerprint_of(&parts("/", &[]), b"");
+        for name in ["x-http-method-override", "x-http-method", "x-method-override"] {
+            let other = parts("/", &[(HeaderName::from_static(name), "DELETE")]);
+            assert_ne!(rule.fingerprint_of(&other, b""), plain, "{name}");
+        }
     }
 
     #[test]

@@ -11,7 +11,7 @@ use http::header::{CACHE_CONTROL, CONTENT_LENGTH, LOCATION, RETRY_AFTER};
 use http::request::Parts;
 use http::{HeaderValue, Method, Response, StatusCode};
 use http_body::Body;
-use oncekey_core::{ErrorKind, Key, KeyError, KeyId, StoreError};
+use oncekey_core::{ErrorKind, Key, KeyError, KeyId, Scope, StoreError};
 use serde_json::json;
 
 use super::body::ResponseBody;
@@ -128,8 +128,17 @@ async fn look<B: Body>(
         }
     };
     let mut looked = Ok(None);
-    for id in ids {
-        looked = config.engine.look(&id).await;
+    for (id, scope) in ids {
+        looked = match &config.rule_scopes {
+            None => config.engine.look(&id).await,
+            Some(scope_of) => {
+                let belongs = |rule: &str| {
+                    let from = scope_of(rule);
+                    from.as_ref().unwrap_or(&config.scope).find(parts).as_ref() == Ok(&scope)
+                };
+                config.engine.look_under(&id, belongs).await
+            }
+        };
         if !matches!(looked, Ok(None)) {
             break;
         }
@@ -159,15 +168,15 @@ async fn look<B: Body>(
 }
 
 /// What the record of a key may be called: in every scope that a rule may have put the caller into. All of
-/// them are the caller's own.
-fn ids_of(config: &Config, key: &Key, parts: &Parts) -> Result<Vec<KeyId>, NoScope> {
+/// them are the caller's own, but under another rule the same value may be somebody else.
+fn ids_of(config: &Config, key: &Key, parts: &Parts) -> Result<Vec<(KeyId, Scope)>, NoScope> {
     let scopes = std::iter::once(&config.scope).chain(&config.status_scopes);
-    let mut ids: Vec<KeyId> = scopes
+    let mut ids: Vec<(KeyId, Scope)> = scopes
         .filter_map(|from| from.find(parts).ok())
-        .map(|scope| config.engine.key_id(&scope, key))
+        .map(|scope| (config.engine.key_id(&scope, key), scope))
         .collect();
     let mut seen = HashSet::new();
-    ids.retain(|id| seen.insert(*id));
+    ids.retain(|(id, _)| seen.insert(*id));
     if ids.is_empty() { Err(NoScope) } else { Ok(ids) }
 }
 

@@ -60,6 +60,33 @@ async fn a_status_url_finds_keys_of_rules_with_scopes_of_their_own() {
     }
 }
 
+/// T1: one value may be a user under one rule and an organisation under another.
+#[tokio::test]
+async fn a_status_url_gives_no_answer_of_a_rule_that_puts_the_caller_elsewhere() {
+    let header = |name| ScopeFrom::header(HeaderName::from_static(name));
+    let chosen = std::sync::Arc::new(required().scope(header("x-org")));
+    let name = chosen.name().to_owned();
+    let scope_of = move |rule: &str| (*rule == *name).then(|| header("x-org"));
+    let layer = IdempotencyLayer::builder(engine())
+        .scope(header("x-user"))
+        .rules(move |_| Some(std::sync::Arc::clone(&chosen)))
+        .status_scopes([header("x-org")])
+        .rule_scopes(scope_of);
+    let rig = Rig::counting(layer.status_path(PREFIX).unwrap());
+    let with = |mut request: Request<Body>, lines: &[(&'static str, &'static str)]| {
+        for (name, value) in lines {
+            request.headers_mut().insert(*name, HeaderValue::from_static(value));
+        }
+        request
+    };
+    rig.send(with(post(KEY, "{}"), &[("x-org", "42")])).await;
+    let status = || Request::get(format!("{PREFIX}{KEY}")).body(Body::empty()).unwrap();
+    let stranger = rig.send(with(status(), &[("x-user", "42"), ("x-org", "7")])).await;
+    stranger.assert_refused(404, "idempotency_key_not_found", "unknown");
+    let member = rig.send(with(status(), &[("x-user", "1"), ("x-org", "42")])).await;
+    assert_eq!(member.text(), "run 1");
+}
+
 #[tokio::test]
 async fn a_head_request_for_a_status_has_no_body() {
     let rig = Rig::counting(with_status(layer()));

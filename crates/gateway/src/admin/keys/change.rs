@@ -97,7 +97,7 @@ pub(in super::super) async fn resolve(
             }
         };
         let (record, now) = look(&admin, &id).await?;
-        refuse_alive(&record, now)?;
+        refuse_alive(&admin, &record, now)?;
         give_up(&admin, &record).await?;
         settle(&admin, &id, resolution).await
     })
@@ -175,7 +175,7 @@ async fn confirmed(
     possible: Possible,
 ) -> Result<Record, Problem> {
     let (record, now) = look(admin, id).await?;
-    refuse_alive(&record, now)?;
+    refuse_alive(admin, &record, now)?;
     possible(&record, now)?;
     let digits = id.to_string();
     let digits = digits.get(..CONFIRM).unwrap_or_default();
@@ -219,10 +219,12 @@ fn retained(record: &Record, now: Timestamp) -> Result<(), Problem> {
     }
 }
 
-/// Refuses to take work from an owner that is alive.
-fn refuse_alive(record: &Record, now: Timestamp) -> Result<(), Problem> {
+/// Refuses to take work from an owner that is alive. Its lease is respected for as long as its route says:
+/// the owner may go on for that time, because its clock differs. A route that respects less is not believed,
+/// since the record may be older than that setting.
+fn refuse_alive(admin: &Admin, record: &Record, now: Timestamp) -> Result<(), Problem> {
     if let Stands::Running { until, .. } = record.state
-        && until.after(DEFAULT_GRACE) > now
+        && until.after(policy_of(admin, record).grace.max(DEFAULT_GRACE)) > now
     {
         let detail = "its owner is alive and renews its lease: wait until it has ended, or end the \
                       process that runs it and wait for the lease to lapse";
@@ -247,9 +249,7 @@ async fn give_up(admin: &Admin, record: &Record) -> Result<(), Problem> {
 async fn settle(admin: &Admin, id: &KeyId, resolution: Resolution) -> Answer {
     let freed = resolution == Resolution::Release;
     let (record, _) = look(admin, id).await?;
-    let route = String::from_utf8_lossy(record.origin.route.as_bytes()).into_owned();
-    // A route that is gone from the configuration has records still.
-    let policy = admin.gateway.policy(&route).unwrap_or_else(|| Arc::new(Policy::default()));
+    let policy = policy_of(admin, &record);
     match admin.ask(admin.engine.resolve(id, resolution, &policy)).await? {
         Resolved::Recorded => {
             let state = if freed { "free" } else { "done" };
@@ -259,6 +259,12 @@ async fn settle(admin: &Admin, id: &KeyId, resolution: Resolution) -> Answer {
         Resolved::NotInDoubt => Err(conflict("it is not in doubt: it is done, or gone")),
         Resolved::TooLate => Err(conflict("somebody was quicker: look at it again")),
     }
+}
+
+fn policy_of(admin: &Admin, record: &Record) -> Arc<Policy> {
+    let route = String::from_utf8_lossy(record.origin.route.as_bytes());
+    // A route that is gone from the configuration has records still.
+    admin.gateway.policy(&route).unwrap_or_else(|| Arc::new(Policy::default()))
 }
 
 /// The record of finished work as it will be once its retention is over.

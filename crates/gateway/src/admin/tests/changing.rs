@@ -96,6 +96,17 @@ async fn the_key_of_an_owner_that_is_gone_can_be_freed() {
     assert!(rig.store.get(&id).await.unwrap().is_none());
 }
 
+/// Its owner may go on until then: its clock may differ by as much.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lease_is_respected_for_as_long_as_its_route_says() {
+    let rig = Rig::new().await;
+    let id = rig.running("order-1", false).await;
+    rig.gateway.grace.store(300, Ordering::SeqCst);
+    assert_eq!(rig.post(&path(id, "release"), &confirm(id)).await.code(), "admin_lease_alive");
+    rig.gateway.grace.store(0, Ordering::SeqCst);
+    assert_eq!(rig.post(&path(id, "release"), &confirm(id)).await.status, 200);
+}
+
 /// Nobody looks at a record twice and confirms what is then refused.
 #[tokio::test(flavor = "multi_thread")]
 async fn what_cannot_be_done_need_not_be_confirmed_first() {

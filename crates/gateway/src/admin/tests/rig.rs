@@ -4,7 +4,7 @@ use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -58,6 +58,8 @@ pub(crate) struct Stage {
     pub(crate) bad_config: AtomicBool,
     pub(crate) looks: AtomicUsize,
     pub(crate) reloads: AtomicUsize,
+    /// How many seconds the leases of its route are respected after their end.
+    pub(crate) grace: AtomicU64,
 }
 
 #[async_trait]
@@ -75,7 +77,9 @@ impl Gateway for Stage {
     }
 
     fn policy(&self, route: &str) -> Option<Arc<Policy>> {
-        (route == "create-charge").then(Arc::default)
+        let grace = Duration::from_secs(self.grace.load(Ordering::SeqCst));
+        let policy = Policy { grace, ..Policy::default() };
+        (route == "create-charge").then(|| Arc::new(policy))
     }
 
     async fn upstream(&self) -> Result<(), String> {

@@ -2,10 +2,10 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use crate::config::Config;
 use crate::config::flat::Flat;
 use crate::config::problem::ConfigProblem;
 use crate::config::source::SourceKind;
+use crate::config::{Config, Listen};
 use crate::upstream::{Place, Target};
 
 pub(super) fn find(config: &Config, flat: &Flat) -> Vec<ConfigProblem> {
@@ -14,6 +14,7 @@ pub(super) fn find(config: &Config, flat: &Flat) -> Vec<ConfigProblem> {
         same_address_twice,
         upstream_is_the_gateway,
         half_a_certificate,
+        tls_on_a_socket_file,
         half_a_template,
         half_a_jwt,
         half_of_cors,
@@ -85,6 +86,20 @@ fn half_a_certificate(_: &Config, flat: &Flat) -> Option<ConfigProblem> {
         (true, true, _) | (false, false, false) => return None,
     };
     Some(contradiction(flat, path, message))
+}
+
+/// It would be ignored, and whoever relies on it would not notice.
+fn tls_on_a_socket_file(config: &Config, flat: &Flat) -> Option<ConfigProblem> {
+    match config.server.listen {
+        Listen::Tcp(_) => return None,
+        Listen::Unix(_) => {}
+    }
+    let members =
+        ["cert_file", "key_file", "client_ca_file"].map(|name| format!("server.tls.{name}"));
+    let set = members.iter().find(|path| flat.place(path).is_some())?;
+    let message =
+        "clients of a unix socket speak no TLS: remove [server.tls], or listen on an address";
+    Some(contradiction(flat, set, message))
 }
 
 fn half_a_template(_: &Config, flat: &Flat) -> Option<ConfigProblem> {

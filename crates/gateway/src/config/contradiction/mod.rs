@@ -1,5 +1,6 @@
 //! What is wrong with settings that are each right.
 
+mod fields;
 mod gateway;
 mod route;
 

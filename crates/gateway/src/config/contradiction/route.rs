@@ -8,16 +8,17 @@ use oncekey::core::policy::{InFlight, PolicyError, StoreDown};
 use oncekey::core::store::MAX_BODY;
 use oncekey::layer::KeySource;
 
+use super::fields;
 use crate::config::flat::{Flat, Origin};
 use crate::config::problem::ConfigProblem;
 use crate::config::routes::{read_keep, read_route};
 use crate::config::{Config, Values};
-use crate::route::{Completer, Methods, RolloutBy, RouteMode, RouteSpec, ScopePart, Tree};
+use crate::route::{Completer, Exempt, Methods, RolloutBy, RouteMode, RouteSpec, ScopePart, Tree};
 use crate::shelf::is_ours;
 
 /// A route with the values that it was made of.
-struct Seen<'c> {
-    spec: RouteSpec,
+pub(super) struct Seen<'c> {
+    pub(super) spec: RouteSpec,
     flat: &'c Flat,
     config: &'c Config,
 }
@@ -47,6 +48,8 @@ pub(super) fn find(config: &Config, values: &Values) -> Vec<ConfigProblem> {
         too_large_to_keep,
         scope,
         no_source,
+        fields::never_the_clients,
+        never_exempt,
         drawn_by_a_body,
         accepted_nowhere,
         fails_open,
@@ -66,7 +69,11 @@ pub(super) fn find(config: &Config, values: &Values) -> Vec<ConfigProblem> {
 
 impl Seen<'_> {
     /// A contradiction at the first of these settings that somebody set, or at the route.
-    fn contradiction(&self, paths: &[&str], message: impl Into<String>) -> ConfigProblem {
+    pub(super) fn contradiction(
+        &self,
+        paths: &[&str],
+        message: impl Into<String>,
+    ) -> ConfigProblem {
         let set = paths.iter().find_map(|path| self.flat.place(path));
         let place = set.or_else(|| self.flat.place("match"));
         let about = paths.first().copied().unwrap_or("match");
@@ -219,6 +226,24 @@ fn no_source(route: &Seen<'_>) -> Option<ConfigProblem> {
         .keys
         .is_empty()
         .then(|| route.contradiction(&["key.sources"], "without a source no request has a key"))
+}
+
+/// A name is compared with the whole scope, and only that of one plain part is what somebody wrote.
+fn never_exempt(route: &Seen<'_>) -> Option<ConfigProblem> {
+    let named = |exempt: &Exempt| matches!(exempt, Exempt::Scope(_));
+    let is_plain = match &route.spec.scope[..] {
+        [ScopePart::Header(_) | ScopePart::Jwt(_) | ScopePart::Mtls] => true,
+        [ScopePart::ApiKey(_) | ScopePart::Credential | ScopePart::Shared] | [] | [_, _, ..] => {
+            false
+        }
+    };
+    (!is_plain && route.spec.rollout.exempt.iter().any(named)).then(|| {
+        let message = "`scope:` never applies here: only a scope of one part that is not hashed \
+                       (`header:`, `jwt:`, `mtls`) has a name to compare";
+        route
+            .contradiction(&["rollout.exempt", "scope"], message)
+            .note("exempt callers by a header: \"header:NAME=VALUE\"")
+    })
 }
 
 /// Who is protected is decided before a body is read.

@@ -43,6 +43,7 @@ impl RequestLine {
             None => return Err(Violation::RequestLine),
             Some(_) => return Err(Violation::Method),
         }
+        check_method(&line[..method_end])?;
         let target_start = method_end + 1;
         let target_end = match memchr(b' ', &line[target_start..]) {
             None | Some(0) => return Err(misshapen(line)),
@@ -80,6 +81,15 @@ impl Version {
             }
             _ => Err(misshapen(version)),
         }
+    }
+}
+
+/// Checks the case of a method. `post` is another method than `POST` (RFC 9110, section 9.1), and many
+/// frameworks take it for the same: it would find no route here, and do its work there.
+pub(in crate::proxy) fn check_method(method: &[u8]) -> Result<(), Violation> {
+    match method.iter().any(u8::is_ascii_lowercase) {
+        true => Err(Violation::MethodCase),
+        false => Ok(()),
     }
 }
 
@@ -187,6 +197,9 @@ mod tests {
             assert_eq!(read(line), Err(Violation::RequestLine), "{line}");
         }
         assert_eq!(read("G\tT / HTTP/1.1"), Err(Violation::Method));
+        for line in ["get / HTTP/1.1", "Post / HTTP/1.1", "PROPFINd / HTTP/1.1"] {
+            assert_eq!(read(line), Err(Violation::MethodCase), "{line}");
+        }
         assert_eq!(read("GET / HTTP/2.0"), Err(Violation::Version));
         assert_eq!(read("GET /ä HTTP/1.1"), Err(Violation::TargetByte));
         assert_eq!(read("GET /#a HTTP/1.1"), Err(Violation::Fragment));

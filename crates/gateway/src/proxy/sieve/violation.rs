@@ -41,6 +41,7 @@ violations! {
     // The request line.
     RequestLine 400 "request_line" "the request line is not: method, target, version";
     Method 400 "method" "the method is not a token";
+    MethodCase 400 "method_case" "the method has a letter in lower case";
     LineTooLong 414 "line_too_long" "the request line is too long";
     TargetByte 400 "target_byte" "the request target has a byte that must be percent-encoded";
     Fragment 400 "fragment" "the request target has a fragment";

@@ -61,6 +61,7 @@ fn heads() -> Vec<Pair> {
         pair(V::EmptyLines, "\r\n", "\r\n", "", "GET / HTTP/1.1\r\nHost: a\r\n\r\n"),
         line(V::RequestLine, "GET  / HTTP/1.1", "GET / HTTP/1.1"),
         line(V::Method, "G@T / HTTP/1.1", "GET / HTTP/1.1"),
+        line(V::MethodCase, "get / HTTP/1.1", "GET / HTTP/1.1"),
         line(V::LineTooLong, "GET /12345678901234567890123456 HTTP/1.1", "GET / HTTP/1.1"),
         line(V::TargetByte, "GET /\\ HTTP/1.1", "GET /%5C HTTP/1.1"),
         line(V::Fragment, "GET /#a HTTP/1.1", "GET /a HTTP/1.1"),
