@@ -202,6 +202,9 @@ impl Shared {
                         let (why, retry_after) = (Unavailable::Regressed, rest);
                         return Asked::Refused(Refused::Unavailable { why, retry_after });
                     }
+                    if let Claimed::Won { lease, .. } = &claimed {
+                        shared.give_back_lost_tries(claim, taken, lease.fence);
+                    }
                     return Asked::Answered { claimed, asked, answered };
                 }
                 Err(error) => match error.kind() {
