@@ -255,6 +255,20 @@ fn a_large_answer_that_was_given_up_leaves_nothing_in_the_next() {
     });
 }
 
+/// On a slow disk a large answer takes longer than its owner waits. It is there after some tries, because each
+/// goes on where the one before was given up.
+#[test]
+fn a_large_answer_that_is_given_up_again_and_again_is_written_in_the_end() {
+    let scene = Scene::new();
+    let (lease, _) = scene.wait(win(&scene.store, &common::claim(1, 1)));
+    let given = answer(1, 4 * LARGE);
+    let completion = completion(given.clone());
+    let gives_up = GivesUp { polls: 3, waits: true };
+    let heard = (0..30).find_map(|_| gives_up.drive(scene.store.complete(&lease, &completion)));
+    assert_eq!(heard.map(Result::unwrap), Some(Write::Applied));
+    assert!(scene.answer(1) == Some(given), "whole");
+}
+
 /// I11: of two large answers of one owner, given at the same time, one is kept, and whole.
 #[test]
 fn two_large_answers_of_one_owner_do_not_mix() {

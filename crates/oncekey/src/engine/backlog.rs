@@ -2,9 +2,10 @@
 //!
 //! What an earlier process left is drained at the start, what this one adds as soon as the store
 //! answers again, the oldest first. Draining is as safe as the first try was: the store compares
-//! fence and owner, so an end that is late changes nothing.
+//! fence and owner, so an end that is late changes nothing. An end that the store does not take lets those
+//! of other keys pass; the ends of one key stay in their order.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -31,7 +32,7 @@ pub(super) struct Backlog {
 pub(super) enum Round {
     /// Nothing is left, or nothing that another try would help.
     Over,
-    /// The store does not answer.
+    /// Something is left, because the store does not answer, or not in time.
     Stuck,
 }
 
@@ -40,6 +41,10 @@ const FIRST_PAUSE: Duration = Duration::from_millis(200);
 /// An end that waits is an answer that cannot be replayed: ten seconds after the store is back at
 /// the latest it can.
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+/// So many ends in a row that the store does not take are an outage, and it is left alone for a moment. Fewer
+/// may be ends that it will never take in time, because they are too large for it. They are not the first
+/// to be tried again, so however many there are, every other end has its turn.
+const OUTAGE: u32 = 3;
 
 impl Backlog {
     /// Drains `left` first, which an earlier process left in `journal`.
@@ -102,17 +107,31 @@ impl Backlog {
     /// # Cancellation
     /// What was not written stays in the journal.
     pub(super) async fn run_once(&self, store: &dyn Store, sentry: Option<&Sentry>) -> Round {
-        let rounds = self.len();
+        let (rounds, mut in_a_row) = (self.len(), 0);
+        let mut stuck = BTreeSet::new();
         for _ in 0..rounds {
-            if self.ended.load(Ordering::Acquire) {
+            if self.ended.load(Ordering::Acquire) || in_a_row == OUTAGE {
                 break;
             }
             let Some((mark, entry)) = self.waiting().front().cloned() else { break };
-            if self.write(mark, entry, store, sentry).await == Round::Stuck {
-                return Round::Stuck;
+            let id = entry.lease.id;
+            // It was put behind all others in this round, so all others had their turn.
+            if stuck.contains(&id) {
+                break;
+            }
+            match self.write(mark, entry, store, sentry).await {
+                Round::Over => in_a_row = 0,
+                Round::Stuck => {
+                    in_a_row += 1;
+                    stuck.insert(id);
+                    self.put_last(&id);
+                }
             }
         }
-        Round::Over
+        match stuck.is_empty() {
+            true => Round::Over,
+            false => Round::Stuck,
+        }
     }
 
     /// Whether an end of this key waits.
@@ -185,6 +204,14 @@ impl Backlog {
         Round::Over
     }
 
+    /// Lets the ends of other keys go first. Those of this key stay in their order.
+    fn put_last(&self, id: &KeyId) {
+        let mut waiting = self.waiting();
+        let (last, first) = waiting.drain(..).partition(|(_, entry)| entry.lease.id == *id);
+        *waiting = first;
+        waiting.extend::<VecDeque<_>>(last);
+    }
+
     /// Lets the others go on. The journal gives the entry at the next start, unless it is drained.
     fn set_aside(&self, mark: Mark) {
         self.waiting().retain(|(other, _)| *other != mark);
@@ -192,5 +219,36 @@ impl Backlog {
 
     fn waiting(&self) -> MutexGuard<'_, VecDeque<(Mark, Entry)>> {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use oncekey_core::{Fence, Lease, Owner, Timestamp};
+
+    use super::*;
+    use crate::engine::end::End;
+    use crate::entropy::SystemEntropy;
+
+    /// Two ends of one key: the older one would be refused after the newer one, and lost.
+    #[tokio::test]
+    async fn ends_that_let_others_pass_stay_in_their_order() {
+        let folder = tempfile::tempdir().unwrap();
+        let entropy = Arc::new(SystemEntropy::default());
+        let (journal, left) = Journal::open(folder.path(), entropy).unwrap();
+        let backlog = Backlog::new(journal, left);
+        let [first, second] = [1, 2].map(|key| KeyId::from_bytes([key; 32]));
+        for (id, fence) in [(first, 1), (second, 2), (first, 3), (second, 4)] {
+            let (owner, until) = (Owner::from_bytes([0; 16]), Timestamp::from_micros(0));
+            let lease = Lease { id, fence: Fence::from_number(fence).unwrap(), owner, until };
+            backlog.keep(Entry { lease, end: End::Release }).await.unwrap();
+        }
+        let order = || -> Vec<i64> {
+            backlog.waiting().iter().map(|(_, entry)| entry.lease.fence.number()).collect()
+        };
+        backlog.put_last(&first);
+        assert_eq!(order(), [2, 4, 1, 3]);
+        backlog.put_last(&second);
+        assert_eq!(order(), [1, 3, 2, 4]);
     }
 }

@@ -197,10 +197,11 @@ impl Shared {
                     shared.health.answered();
                     let store = store_time(&claimed, claim.lease);
                     shared.suspicion.look(store, asked, answered, Some(claim.lease));
-                    if let (Claimed::Won { .. }, Some(rest)) = (&claimed, shared.is_void(ticket)) {
-                        shared.give_back_later(claim, Taken::Maybe);
-                        let (why, retry_after) = (Unavailable::Regressed, rest);
-                        return Asked::Refused(Refused::Unavailable { why, retry_after });
+                    if let Claimed::Won { lease, .. } = &claimed {
+                        if shared.is_void(ticket) {
+                            return shared.untrusted(claim, Taken::Maybe);
+                        }
+                        shared.give_back_lost_tries(claim, taken, lease.fence);
                     }
                     return Asked::Answered { claimed, asked, answered };
                 }
@@ -222,11 +223,7 @@ impl Shared {
                     }
                     ErrorKind::Unsuitable => {
                         tracing::error!(%error, "the store refuses to work");
-                        shared.give_back_later(claim, taken);
-                        // It is there, and may refuse because it has lost something: this very key,
-                        // perhaps. So nobody may say that it is down and run without it.
-                        let (why, retry_after) = (Unavailable::Regressed, LATEST);
-                        return Asked::Refused(Refused::Unavailable { why, retry_after });
+                        return shared.untrusted(claim, taken);
                     }
                     ErrorKind::Corrupt | ErrorKind::Rejected | _ => {
                         tracing::error!(%error, "a record cannot be trusted, or a claim is refused");
@@ -249,6 +246,14 @@ impl Shared {
         Asked::Refused(Refused::Unavailable { why: Unavailable::Store, retry_after })
     }
 
+    /// The store is there, and may have lost something: this very key, perhaps. So nobody may say that it is
+    /// down and run without it.
+    fn untrusted(self: &Arc<Self>, claim: &Claim, taken: Taken) -> Asked {
+        self.give_back_later(claim, taken);
+        let (why, retry_after) = (Unavailable::Regressed, LATEST);
+        Asked::Refused(Refused::Unavailable { why, retry_after })
+    }
+
     /// As [`pass`], and when that was known. Without a ring there is nothing to know.
     async fn pass(&self, now: Duration) -> (Passed, Duration) {
         match &self.sentry {
@@ -258,11 +263,10 @@ impl Shared {
         }
     }
 
-    /// When to come back if what was won with `ticket` is void, because the store was found to have
-    /// regressed while it was asked. What it granted then, somebody else may have owned.
-    fn is_void(&self, ticket: Option<Ticket>) -> Option<Duration> {
-        let (sentry, ticket) = (self.sentry.as_ref()?, ticket?);
-        (!sentry.holds_good(ticket)).then_some(LATEST)
+    /// Whether what was won with `ticket` is void, because the store was found to have regressed while it was
+    /// asked. What it granted then, somebody else may have owned.
+    fn is_void(&self, ticket: Option<Ticket>) -> bool {
+        self.sentry.as_ref().zip(ticket).is_some_and(|(sentry, ticket)| !sentry.holds_good(ticket))
     }
 
     /// Replays are shed after claims: a node that takes no claims still answers what is done, and says what

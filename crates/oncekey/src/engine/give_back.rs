@@ -3,7 +3,7 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use oncekey_core::{Claim, Sent, State, Store as _, Write};
+use oncekey_core::{Claim, Fence, Sent, State, Store as _, Write};
 
 use super::Shared;
 use super::claim::{FIRST_PAUSE, SOONEST};
@@ -24,7 +24,8 @@ enum Looked {
     /// It will not stand in anybody's way any more.
     Settled,
     /// It is not there, or was just freed. One of its tries may be on its way: a disk that stalls, or a
-    /// server that waits for its standby, writes it when everybody has given up on it.
+    /// server that waits for its standby, writes it when everybody has given up on it. If somebody else has
+    /// the key, it is written when they give it back.
     NotThere,
     /// The store did not answer.
     Unanswered,
@@ -42,9 +43,22 @@ impl Shared {
     /// after a crash.
     pub(super) fn give_back_later(self: &Arc<Self>, claim: &Claim, taken: Taken) {
         match taken {
-            Taken::No => return,
-            Taken::Maybe => {}
+            Taken::No => {}
+            Taken::Maybe => self.look_for(claim, None),
         }
+    }
+
+    /// Frees what lost tries of a claim may take yet, though a later one has won `held`: the attempt is over
+    /// some day, and if it gives the key back, they find it free.
+    pub(super) fn give_back_lost_tries(self: &Arc<Self>, claim: &Claim, taken: Taken, held: Fence) {
+        match taken {
+            Taken::No => {}
+            Taken::Maybe => self.look_for(claim, Some(held)),
+        }
+    }
+
+    /// Looks for an unanswered claim until it can do no harm. `held` is what its owner holds by another try.
+    fn look_for(self: &Arc<Self>, claim: &Claim, held: Option<Fence>) {
         let (shared, claim) = (Arc::downgrade(self), claim.clone());
         let mut tracked = Some(self.gate.track());
         let began = self.uptime.elapsed();
@@ -54,7 +68,7 @@ impl Shared {
             loop {
                 tokio::time::sleep(pause).await;
                 let Some(engine) = Weak::upgrade(&shared) else { return };
-                let looked = engine.give_back(&claim).await;
+                let looked = engine.give_back(&claim, held).await;
                 let took = engine.uptime.elapsed().saturating_sub(began);
                 if looked == Looked::Settled || took >= longest {
                     return;
@@ -71,13 +85,17 @@ impl Shared {
     }
 
     /// Frees a key if an unanswered claim has taken it. Nothing was sent under it.
-    async fn give_back(&self, claim: &Claim) -> Looked {
+    async fn give_back(&self, claim: &Claim, held: Option<Fence>) -> Looked {
         // Read, not claimed: a claim might take over somebody who is merely late, for nobody.
         let record = match self.store.get(&claim.id).await {
-            Ok(Some(record)) if record.owner == claim.owner => record,
-            // Somebody else was quicker, so it was refused, or will be.
-            Ok(Some(_)) => return Looked::Settled,
-            Ok(None) => return Looked::NotThere,
+            // It was refused, or will be.
+            Ok(Some(record)) if matches!(record.state, State::Done { .. }) => {
+                return Looked::Settled;
+            }
+            // What is held is its owner's. A try that takes effect later gets another fence.
+            Ok(Some(record)) if record.owner == claim.owner && Some(record.fence) != held => record,
+            // Somebody else was quicker, or a later try. They may still give the key back.
+            Ok(Some(_)) | Ok(None) => return Looked::NotThere,
             Err(_) => return Looked::Unanswered,
         };
         let given_back = match (&record.state, claim.class.may_send_again()) {

@@ -26,6 +26,7 @@ mod lead;
 mod load;
 mod look;
 mod measured;
+mod reap;
 mod recall;
 mod record;
 mod redact;
@@ -82,6 +83,7 @@ pub use self::erase::ErasedScope;
 pub use self::journal::JournalError;
 pub use self::load::{Load, StoreHealth};
 pub use self::look::Looked;
+pub use self::reap::Reaper;
 pub use self::reply::{Ran, Recorded, Refused, Replayed, Reply, Source, Unavailable};
 pub use self::request_id::RequestId;
 pub use self::resolve::{Doubt, Happened, Probe, Resolution, Resolved};
@@ -89,7 +91,7 @@ pub use self::ring::RingError;
 pub use self::run::{Failure, Made, MadeBy, RunError, Runner};
 pub use self::shutdown::Drained;
 pub use self::spawn::{Spawn, TokioSpawn};
-pub use self::sweep::{Reaper, Sweeper, Swept};
+pub use self::sweep::{Sweeper, Swept};
 pub use self::vault::{KeyRing, KeyRingError};
 
 /// Runs work at most once for each key. Cheap to clone; all clones are one engine.

@@ -1,14 +1,14 @@
-//! Loops that clean up: the reaper forgets what is over, the sweeper finds what is stuck.
+//! The loop that finds what is stuck.
 //!
-//! Both work in batches and change nothing that anybody still needs. Each has a `run` for a task
-//! of its own and a `run_once` for tests and schedulers.
+//! It changes nothing that anybody still needs. It has a `run` for a task of its own and a `run_once`
+//! for tests and schedulers.
 
+use std::collections::BTreeSet;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use oncekey_core::browse::{Browse, Cursor, Filter, Page};
-use oncekey_core::store::Purged;
 use oncekey_core::{
     Claim, Claimed, Class, ErrorKind, KeyId, Owner, Policy, Record, Refusal, Sent, State,
     StateKind, Store as _, StoreError, Write,
@@ -16,16 +16,8 @@ use oncekey_core::{
 
 use super::claim::store_time;
 use super::resolve::Probed;
+use super::together::together;
 use super::{Engine, Shared};
-
-/// Forgets finished records whose time is over.
-#[derive(Clone, Debug)]
-#[must_use]
-pub struct Reaper {
-    shared: Arc<Shared>,
-    every: Duration,
-    batch: usize,
-}
 
 /// Finds attempts whose owner is gone, and outcomes that nobody knows.
 #[derive(Clone, Debug)]
@@ -37,7 +29,13 @@ pub struct Sweeper {
     older_than: Duration,
     grace: Duration,
     policies: Policies,
+    asked: Asked,
 }
+
+/// Of what the probe was asked, while there is something of which it was not: the next sweep begins with
+/// that. Not a place in the list, because what stood there may be settled by then.
+#[derive(Clone, Debug, Default)]
+struct Asked(Arc<Mutex<BTreeSet<KeyId>>>);
 
 /// How the policy of a route is found.
 #[derive(Clone)]
@@ -54,16 +52,11 @@ pub struct Swept {
     pub unknown: usize,
     /// Unknown outcomes that the probe knew about.
     pub resolved: usize,
-    /// Unknown outcomes that are left for a person.
+    /// Unknown outcomes that are left: for a person, or for the probe in a later sweep if there was no
+    /// time to ask it about all.
     pub in_doubt: usize,
 }
 
-/// A minute of expired keys is little work, and nobody misses the space sooner.
-const REAP_EVERY: Duration = Duration::from_secs(60);
-/// A few milliseconds of any store's time.
-const REAP_BATCH: usize = 1_000;
-/// Batches of one run: a backlog is worked off over several runs instead of in one go.
-const REAP_BATCHES: usize = 100;
 /// Half a default lease.
 const SWEEP_EVERY: Duration = Duration::from_secs(15);
 /// What is younger has an owner, as good as surely. It saves looking at everything that runs.
@@ -71,71 +64,21 @@ const SWEEP_OLDER_THAN: Duration = Duration::from_secs(30);
 /// A claim of the sweeper's own, which it gives back at once. Short, because one whose answer is
 /// lost keeps the key for as long.
 const SWEEP_LEASE: Duration = Duration::from_secs(3);
+/// How many questions to a probe are under way at once: few for whoever answers them, and a few that hang
+/// hold up a sweep no longer than one.
+const PROBES: usize = 8;
+/// After so long a sweep asks the probe nothing more. With questions that hang, the last of which take half
+/// a minute, lost owners are looked for again within a minute.
+const PROBING: Duration = Duration::from_secs(15);
 
 impl Engine {
-    /// A loop that forgets what is over.
-    pub fn reaper(&self) -> Reaper {
-        Reaper { shared: Arc::clone(&self.0), every: REAP_EVERY, batch: REAP_BATCH }
-    }
-
     /// A loop that finds what is stuck. `browse` is the engine's own store.
     pub fn sweeper(&self, browse: Arc<dyn Browse>) -> Sweeper {
         let (every, older_than) = (SWEEP_EVERY, SWEEP_OLDER_THAN);
         let grace = oncekey_core::policy::DEFAULT_GRACE;
         let policies = Policies(Arc::new(|_| None));
-        Sweeper { shared: Arc::clone(&self.0), browse, every, older_than, grace, policies }
-    }
-}
-
-impl Reaper {
-    /// How often it runs.
-    pub fn every(mut self, every: Duration) -> Self {
-        self.every = every;
-        self
-    }
-
-    /// How many records one step of it removes.
-    pub fn batch(mut self, batch: usize) -> Self {
-        self.batch = batch.max(1);
-        self
-    }
-
-    /// Runs for ever. Dropping the future stops it between two steps or in one, and nothing is
-    /// lost either way.
-    pub async fn run(self) {
-        loop {
-            match self.run_once().await {
-                Ok(purged) if purged.total() > 0 => {
-                    tracing::debug!(
-                        forgotten = purged.forgotten,
-                        stripped = purged.stripped,
-                        "swept"
-                    );
-                }
-                Ok(_) => {}
-                Err(error) => tracing::warn!(%error, "expired records could not be removed"),
-            }
-            tokio::time::sleep(self.shared.jittered(self.every)).await;
-        }
-    }
-
-    /// Removes what is due now.
-    ///
-    /// # Errors
-    /// If the store could not be asked. What was removed before stays removed.
-    pub async fn run_once(&self) -> Result<Purged, StoreError> {
-        let mut total = Purged::default();
-        for _ in 0..REAP_BATCHES {
-            let purged = self.shared.store.purge(self.batch).await?;
-            total.forgotten += purged.forgotten;
-            total.stripped += purged.stripped;
-            let removed = u64::try_from(purged.forgotten).unwrap_or(u64::MAX);
-            metrics::counter!("oncekey_sweep_deleted_total").increment(removed);
-            if purged.total() < self.batch {
-                break;
-            }
-        }
-        Ok(total)
+        let (shared, asked) = (Arc::clone(&self.0), Asked::default());
+        Sweeper { shared, browse, every, older_than, grace, policies, asked }
     }
 }
 
@@ -202,12 +145,37 @@ impl Sweeper {
         for id in self.ids(StateKind::Running, Some(self.older_than)).await? {
             go_on(self.free(&id, &mut swept).await)?;
         }
-        for id in self.ids(StateKind::Unknown, None).await? {
-            go_on(self.probe(&id, &mut swept).await)?;
+        let unknown = self.ids(StateKind::Unknown, None).await?;
+        swept.in_doubt = unknown.len();
+        // Before anybody is asked, which may take its time: an alert must not wait for a probe.
+        show(swept.in_doubt);
+        let probed = self.probe_some(&unknown, &mut swept).await;
+        show(swept.in_doubt);
+        probed.map(|()| swept)
+    }
+
+    /// Asks the probe about records in doubt for as long as there is time, and begins with those about
+    /// which it was not asked before.
+    async fn probe_some(&self, unknown: &[KeyId], swept: &mut Swept) -> Result<(), StoreError> {
+        let began = self.shared.uptime.elapsed();
+        for ids in self.asked.left_of(unknown).chunks(PROBES) {
+            if self.shared.uptime.elapsed().saturating_sub(began) >= PROBING {
+                return Ok(());
+            }
+            self.asked.note(ids);
+            for probed in together(ids.iter().map(|id| self.probe(id))).await {
+                go_on(probed.map(|probed| match probed {
+                    Some(Probed::AsBefore) => {}
+                    Some(Probed::Settled) => {
+                        swept.resolved += 1;
+                        swept.in_doubt -= 1;
+                    }
+                    None => swept.in_doubt -= 1,
+                }))?;
+            }
         }
-        metrics::gauge!("oncekey_unknown_outcomes")
-            .set(f64::from(u32::try_from(swept.in_doubt).unwrap_or(u32::MAX)));
-        Ok(swept)
+        self.asked.about_all();
+        Ok(())
     }
 
     async fn ids(
@@ -261,17 +229,14 @@ impl Sweeper {
         Ok(())
     }
 
-    async fn probe(&self, id: &KeyId, swept: &mut Swept) -> Result<(), StoreError> {
-        let Some(record) = self.shared.store.get(id).await? else { return Ok(()) };
+    /// Asks about one record; `None` if it is not in doubt any more.
+    async fn probe(&self, id: &KeyId) -> Result<Option<Probed>, StoreError> {
+        let Some(record) = self.shared.store.get(id).await? else { return Ok(None) };
         if !matches!(record.state, State::Unknown { .. }) {
-            return Ok(());
+            return Ok(None);
         }
         let policy = self.policies.of(&record).unwrap_or_default();
-        match self.shared.ask_probe(&record, &policy).await {
-            Probed::Settled => swept.resolved += 1,
-            Probed::AsBefore => swept.in_doubt += 1,
-        }
-        Ok(())
+        Ok(Some(self.shared.ask_probe(&record, &policy).await))
     }
 
     /// A claim for the same request. Class `once` takes over only what has sent nothing.
@@ -305,6 +270,38 @@ fn go_on(looked: Result<(), StoreError>) -> Result<(), StoreError> {
     }
 }
 
+/// Shows how many outcomes are unknown.
+fn show(in_doubt: usize) {
+    metrics::gauge!("oncekey_unknown_outcomes")
+        .set(f64::from(u32::try_from(in_doubt).unwrap_or(u32::MAX)));
+}
+
+impl Asked {
+    /// Those of `unknown` about which the probe was not asked yet.
+    fn left_of(&self, unknown: &[KeyId]) -> Vec<KeyId> {
+        let mut asked = self.lock();
+        let listed: BTreeSet<_> = unknown.iter().collect();
+        asked.retain(|id| listed.contains(id));
+        if asked.len() == listed.len() {
+            asked.clear();
+        }
+        unknown.iter().filter(|id| !asked.contains(id)).copied().collect()
+    }
+
+    fn note(&self, ids: &[KeyId]) {
+        self.lock().extend(ids);
+    }
+
+    /// Notes that the probe was asked about all that were left: the next sweep asks about every one again.
+    fn about_all(&self) {
+        self.lock().clear();
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeSet<KeyId>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 impl Policies {
     fn of(&self, record: &Record) -> Option<Arc<Policy>> {
         (self.0)(std::str::from_utf8(record.origin.route.as_bytes()).ok()?)
@@ -319,7 +316,7 @@ impl fmt::Debug for Policies {
 
 impl Shared {
     /// A pause of about `every`, so that the loops of many nodes do not fall into step.
-    fn jittered(&self, every: Duration) -> Duration {
+    pub(super) fn jittered(&self, every: Duration) -> Duration {
         let mut chance = [0; 1];
         self.entropy.fill(&mut chance);
         let share = 0.9 + f64::from(chance[0]) / 1_280.0;

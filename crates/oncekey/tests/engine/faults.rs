@@ -38,12 +38,14 @@ pub(crate) struct FaultyStore {
     inner: Arc<MemoryStore>,
     plan: Mutex<VecDeque<(&'static str, Fault)>>,
     down: Mutex<Option<Fault>>,
+    unwritable: Mutex<Vec<KeyId>>,
     pub(crate) calls: Mutex<Vec<&'static str>>,
 }
 
 impl FaultyStore {
     pub(crate) fn new(inner: Arc<MemoryStore>) -> Self {
-        Self { inner, plan: Mutex::default(), down: Mutex::default(), calls: Mutex::default() }
+        let (plan, down, calls) = (Mutex::default(), Mutex::default(), Mutex::default());
+        Self { inner, plan, down, unwritable: Mutex::default(), calls }
     }
 
     /// The next call of this kind fails like this.
@@ -54,6 +56,11 @@ impl FaultyStore {
     /// Every call fails like this, or none any more.
     pub(crate) fn fail_all(&self, fault: Option<Fault>) {
         *self.down.lock().unwrap() = fault;
+    }
+
+    /// The ends of these keys are not written in time, from now on.
+    pub(crate) fn never_complete(&self, ids: &[KeyId]) {
+        *self.unwritable.lock().unwrap() = ids.to_vec();
     }
 
     pub(crate) fn count(&self, operation: &str) -> usize {
@@ -127,7 +134,11 @@ impl Store for FaultyStore {
     }
 
     async fn complete(&self, lease: &Lease, completion: &Completion) -> Result<Write, StoreError> {
-        with(self.fault("complete"), self.inner.complete(lease, completion)).await
+        let fault = match self.unwritable.lock().unwrap().contains(&lease.id) {
+            true => Fault::Refused(ErrorKind::Ambiguous),
+            false => self.fault("complete"),
+        };
+        with(fault, self.inner.complete(lease, completion)).await
     }
 
     async fn release(&self, lease: &Lease) -> Result<Write, StoreError> {

@@ -53,6 +53,33 @@ async fn an_end_in_the_journal_reaches_the_store_when_it_is_back() {
     assert!(is_done(&scene, "k").await);
 }
 
+/// F4: an end that the store never takes in time holds up no other one, however many there are of its kind.
+#[tokio::test]
+async fn an_end_that_cannot_be_written_holds_up_no_other_key() {
+    let folder = tempfile::tempdir().unwrap();
+    let (scene, store) = with_a_journal(Scene::new(Policy::default()), folder.path());
+    let large = ["a", "b", "c", "d", "e"];
+    let mut ids: Vec<_> = large.iter().chain(&["small"]).map(|key| scene.call(key, 1).id).collect();
+    store.never_complete(&ids);
+    for key in large.into_iter().chain(["small"]) {
+        let reply = scene.ask(key, 1, 201, Duration::ZERO).await;
+        assert!(matches!(&reply, Reply::Ran(ran) if ran.recorded == Recorded::Journalled));
+    }
+    ids.truncate(large.len());
+    store.never_complete(&ids);
+    let written = async |left| {
+        while scene.engine.load().journalled > left {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    let longest = Duration::from_secs(30);
+    tokio::time::timeout(longest, written(large.len())).await.expect("the others are written");
+    assert!(is_done(&scene, "small").await);
+    store.never_complete(&[]);
+    tokio::time::timeout(longest, written(0)).await.expect("and these are when they can be");
+    assert!(is_done(&scene, "a").await);
+}
+
 /// F4, I13: a node that has the answer in its journal says neither "unknown" nor does it the work again,
 /// though the lease has lapsed and the end was not yet its turn.
 #[tokio::test]

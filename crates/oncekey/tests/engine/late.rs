@@ -76,6 +76,68 @@ async fn a_lost_claim_is_given_back_after_a_long_outage() {
     }
 }
 
+/// I16: the same for a try that lands when a later one has won, and given the key back.
+#[tokio::test(start_paused = true)]
+async fn a_try_that_lands_when_its_claim_was_released_is_given_back() {
+    for after in [5 * SECOND, 20 * SECOND, 300 * SECOND] {
+        let (scene, store) = faulty(marked());
+        store.fail_next("claim", Fault::Lands(after));
+        let reply = scene.ask("k", 1, 429, SECOND).await;
+        let released = matches!(reply, Reply::Ran(Ran { recorded: Recorded::Released, .. }));
+        assert!(released, "{reply:?}");
+        tokio::time::sleep(after + 60 * SECOND).await;
+        let reply = scene.ask("k", 1, 201, NONE).await;
+        assert!(matches!(reply, Reply::Ran(_)), "{after:?}: {reply:?}");
+    }
+}
+
+/// Has another node hold the key for ten seconds, and then give it back.
+async fn hold_elsewhere(scene: &Scene) -> tokio::task::JoinHandle<Reply<u16>> {
+    let node = scene.node(Arc::clone(&scene.store) as Arc<dyn Store>);
+    let other = Scene { engine: node.build().unwrap(), ..scene.clone() };
+    let holding = tokio::spawn(async move { other.ask("k", 1, 429, 10 * SECOND).await });
+    tokio::time::sleep(SECOND).await;
+    holding
+}
+
+/// I16: somebody else who has the key may give it back, and then a lost claim finds it free.
+#[tokio::test(start_paused = true)]
+async fn a_claim_that_lands_when_another_node_gave_the_key_back_is_given_back() {
+    let (scene, store) = faulty(marked());
+    let holding = hold_elsewhere(&scene).await;
+    lose_a_claim(&scene, &store, Fault::Lands(20 * SECOND)).await;
+    assert!(matches!(holding.await.unwrap(), Reply::Ran(_)));
+    tokio::time::sleep(80 * SECOND).await;
+    let reply = scene.ask("k", 1, 201, NONE).await;
+    assert!(matches!(reply, Reply::Ran(_)), "{reply:?}");
+}
+
+/// Whoever looks for a lost try leaves alone what a later one holds, and what became of it.
+#[tokio::test(start_paused = true)]
+async fn looking_for_a_lost_try_takes_nothing_from_its_own_claim() {
+    for (elsewhere, status) in [(false, 201), (false, 504), (true, 201), (true, 504)] {
+        let in_flight = InFlight::Wait(60 * SECOND);
+        let (scene, store) = faulty(Policy { in_flight, ..marked() });
+        let holding = if elsewhere { Some(hold_elsewhere(&scene).await) } else { None };
+        store.fail_next("claim", Fault::Refused(ErrorKind::Ambiguous));
+        let before = scene.runs();
+        let reply = scene.ask("k", 1, status, 100 * SECOND).await;
+        let recorded = match status {
+            201 => Recorded::Kept,
+            _ => Recorded::Unknown,
+        };
+        assert!(matches!(&reply, Reply::Ran(ran) if ran.recorded == recorded), "{reply:?}");
+        tokio::time::sleep(1_200 * SECOND).await;
+        match scene.ask("k", 1, 201, NONE).await {
+            Reply::Replayed(_) => assert_eq!(status, 201),
+            Reply::Refused(Refused::Unknown { .. }) => assert_eq!(status, 504),
+            reply => panic!("{reply:?}"),
+        }
+        assert_eq!(scene.runs(), before + 1);
+        drop(holding);
+    }
+}
+
 /// What somebody else has claimed, done or resolved meanwhile is theirs.
 #[tokio::test(start_paused = true)]
 async fn a_lost_claim_takes_nothing_from_others() {

@@ -17,4 +17,5 @@ mod review;
 mod runs;
 mod scene;
 mod secrets;
+mod sweeping;
 mod waiting;

@@ -29,6 +29,7 @@ mod known;
 mod log;
 mod network;
 mod op;
+mod pieces;
 mod place;
 mod purge;
 mod queue;
@@ -55,9 +56,9 @@ use oncekey_core::record::Text;
 use oncekey_core::store::Purged;
 use oncekey_core::wake::{Feed, Hub, Wake};
 use oncekey_core::{
-    Answer, Claim, Claimed, Clock, Completion, Decision, Erase, Erased, ErrorKind, Inspect, KeyId,
-    Lease, Lineage, Record, Refusal, Renewal, Restore, Restored, Store, StoreError, StoreHealth,
-    Write, decide,
+    Claim, Claimed, Clock, Completion, Decision, Erase, Erased, ErrorKind, Inspect, KeyId, Lease,
+    Lineage, Record, Refusal, Renewal, Restore, Restored, Store, StoreError, StoreHealth, Write,
+    decide,
 };
 
 pub use self::schema::{Placement, migration_sql};
@@ -205,29 +206,6 @@ impl SqliteStore {
             found.map(|found| verbs::whole(&statements, found)).transpose()
         };
         self.readers.run(read).await
-    }
-
-    /// Writes a large body in pieces, and says in how many, or that the lease was lost.
-    async fn write_pieces(
-        &self,
-        lease: &Lease,
-        completion: &Completion,
-    ) -> Result<Option<u32>, StoreError> {
-        let body = match &completion.answer {
-            Answer::Kept(saved) if saved.body.len() > PIECE => saved.body.clone(),
-            Answer::Kept(_) | Answer::Tombstone(_) => return Ok(Some(0)),
-        };
-        let outcome = completion.answer.outcome();
-        let mut part = 0;
-        let mut rest = body;
-        while !rest.is_empty() {
-            let bytes = rest.split_to(PIECE.min(rest.len()));
-            match self.write(Op::Piece { lease: *lease, outcome, part, bytes }).await? {
-                Write::Applied => part += 1,
-                Write::Fenced => return Ok(None),
-            }
-        }
-        Ok(Some(part))
     }
 }
 
