@@ -211,10 +211,7 @@ impl Shared {
                         if error.kind() == ErrorKind::Ambiguous {
                             taken = Taken::Maybe;
                         }
-                        shared.health.failed(answered);
-                        if let Some(sentry) = &shared.sentry {
-                            sentry.doubt();
-                        }
+                        shared.did_not_answer(answered);
                     }
                     // It may have failed over: then it is looked at and adopted, or put right.
                     ErrorKind::Unsuitable if shared.sentry.is_some() && tries + 1 < CLAIM_TRIES => {
@@ -237,6 +234,14 @@ impl Shared {
             asked = shared.uptime.elapsed();
         }
         shared.down(claim, taken, SOONEST)
+    }
+
+    /// The store failed a call, as was known at `now`.
+    fn did_not_answer(&self, now: Duration) {
+        self.health.failed(now);
+        if let Some(sentry) = &self.sentry {
+            sentry.doubt();
+        }
     }
 
     /// The store cannot be asked. What may have been claimed nevertheless is given back later.
