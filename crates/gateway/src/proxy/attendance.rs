@@ -122,6 +122,12 @@ impl<B> Taken<B> {
     pub(super) fn new(body: B) -> Self {
         Self { body, rest: Bytes::new(), taking: TAKING.try_with(Clone::clone).ok() }
     }
+
+    /// The same of a conversation, whose client may rest. Its stream would not be reset while its other
+    /// direction is open: the client would wait for an end that never comes.
+    pub(super) fn unattended(body: B) -> Self {
+        Self { body, rest: Bytes::new(), taking: None }
+    }
 }
 
 impl<B: Body<Data = Bytes>> Body for Taken<B> {

@@ -170,7 +170,7 @@ impl Front {
 
 /// Whether both sides may go on speaking for hours, with silence in between: calls of gRPC do. They
 /// are held up by nobody, and hold up nobody, as long as they are not read as a whole.
-fn is_conversation(headers: &HeaderMap) -> bool {
+pub(super) fn is_conversation(headers: &HeaderMap) -> bool {
     let kind = headers.get(CONTENT_TYPE);
     kind.is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"))
 }

@@ -20,7 +20,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use super::attendance::{Activity, Attendant, Taken};
 use super::connection::{Deadlines, blame};
-use super::front::{Front, Peer, Told, refuse};
+use super::front::{Front, Peer, Told, is_conversation, refuse};
 use super::paced::Paced;
 use super::sieve::{
     Limits, Violation, check_method, check_path, is_authority, is_protected, length,
@@ -53,8 +53,12 @@ where
     let service = service_fn(move |request: Request<Incoming>| {
         let (front, peer) = (Arc::clone(&front), peer.clone());
         async move {
+            let converses = is_conversation(request.headers());
             let response = answer(front, peer, request, pace).await;
-            Ok::<_, Infallible>(response.map(Taken::new))
+            Ok::<_, Infallible>(match converses {
+                true => response.map(Taken::unattended),
+                false => response.map(Taken::new),
+            })
         }
     });
     let connection = http2::Builder::new(attendant)

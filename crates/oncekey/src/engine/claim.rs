@@ -186,10 +186,7 @@ impl Shared {
             let (passed, begins) = shared.pass(asked).await;
             let ticket = match passed {
                 Ok(ticket) => ticket,
-                Err((why, rest)) => {
-                    shared.give_back_later(claim, taken);
-                    return Box::pin(shared.replay_at_least(claim, why, rest)).await;
-                }
+                Err(why) => return Box::pin(Self::stopped(claim, leader, taken, why)).await,
             };
             let Timed { result, answered } = shared.store.claimed(claim, begins).await;
             match result {
@@ -249,6 +246,40 @@ impl Shared {
         self.give_back_later(claim, taken);
         let retry_after = rest.clamp(SOONEST, LATEST);
         Asked::Refused(Refused::Unavailable { why: Unavailable::Store, retry_after })
+    }
+
+    /// The store may not be asked for a grant. Says what it knows nevertheless.
+    ///
+    /// If a try of this claim may have landed, somebody looks for it from now on and frees whatever its owner
+    /// holds. So this owner must not ask again, as one does who waits for others or has asked a probe: it
+    /// hears at once what it would have heard in the end.
+    async fn stopped(
+        claim: &Claim,
+        leader: &Leader,
+        taken: Taken,
+        (why, rest): (Unavailable, Duration),
+    ) -> Asked {
+        let Leader { shared, call, .. } = leader;
+        shared.give_back_later(claim, taken);
+        match (shared.replay_at_least(claim, why, rest).await, taken) {
+            (
+                Asked::Answered {
+                    claimed:
+                        Claimed::Lost {
+                            refusal: refusal @ (Refusal::InProgress(_) | Refusal::Unknown),
+                            record,
+                            now,
+                        },
+                    asked,
+                    ..
+                },
+                Taken::Maybe,
+            ) => match shared.lost(call, refusal, &record, (now, asked, 0)) {
+                Win::Refused(refused) => Asked::Refused(refused),
+                Win::Held(_) | Win::Replayed(_) => unreachable!("neither was answered"),
+            },
+            (told, _) => told,
+        }
     }
 
     /// The store is there, and may have lost something: this very key, perhaps. So nobody may say that it is

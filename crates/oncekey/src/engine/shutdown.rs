@@ -17,7 +17,8 @@ pub struct Drained {
     pub journalled: usize,
 }
 
-/// How long a stopped attempt may take to write its end. The machine that ends us waits longer.
+/// How long a stopped attempt may take to write its end, and the journal the rest. The machine that ends us
+/// waits longer.
 const LAST_WORDS: Duration = Duration::from_secs(5);
 
 impl Engine {
@@ -29,15 +30,9 @@ impl Engine {
     pub async fn shutdown(&self, within: Duration) -> Drained {
         let gate = &self.0.gate;
         gate.close();
-        let finished = async {
-            gate.idle().await;
-            if let Some(backlog) = &self.0.backlog {
-                // How far it came is looked at below.
-                backlog.run_once(&*self.0.store, self.0.sentry.as_deref()).await;
-            }
-        };
+        let began = self.0.uptime.elapsed();
         let mut stopped = 0;
-        if tokio::time::timeout(within, finished).await.is_err() && gate.tasks() > 0 {
+        if tokio::time::timeout(within, gate.idle()).await.is_err() && gate.tasks() > 0 {
             // Before the look at what is held: whoever is not among it yet sees this.
             gate.stop();
             let held = self.0.heart.everything();
@@ -47,6 +42,13 @@ impl Engine {
             stopped = held.len();
             tracing::warn!(attempts = stopped, "a shutdown stopped attempts that took too long");
             let _ = tokio::time::timeout(LAST_WORDS, gate.idle()).await;
+        }
+        if let Some(backlog) = &self.0.backlog {
+            let left = within.saturating_sub(self.0.uptime.elapsed().saturating_sub(began));
+            let drained = backlog.run_once(&*self.0.store, self.0.sentry.as_deref());
+            // How far it came is looked at below. It has a moment of its own: whoever drains has often used
+            // up all of its time for others.
+            let _ = tokio::time::timeout(left.max(LAST_WORDS), drained).await;
         }
         let journalled = self.0.backlog.as_ref().map_or(0, |backlog| backlog.len());
         if journalled > 0 {

@@ -63,24 +63,12 @@ enum Said {
     Before(HeaderValue),
 }
 
-/// What another oncekey said in the place of an answer, in its `Idempotency-Status`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Refusal {
-    /// It has not let the request through, or says another time what became of it.
-    ForNow,
-    /// Nobody knows what became of it, and a retry does not help.
-    ForGood,
-}
-
-/// What is said in the place of an answer, if another oncekey said it. What a service answered, or what is
-/// replayed of it, has no such word.
-pub(super) fn refusal_in(headers: &HeaderMap) -> Option<Refusal> {
-    let status = headers.get(IDEMPOTENCY_STATUS)?.to_str().ok()?;
-    let (_, executed) = status.strip_prefix(SPEAKER)?.split_once("; executed=")?;
-    match executed {
-        "unknown; retry=?0" => Some(Refusal::ForGood),
-        _ => Some(Refusal::ForNow),
-    }
+/// Whether another oncekey says that nobody knows what became of the request, and that a retry does not help.
+pub(super) fn is_in_doubt(headers: &HeaderMap) -> bool {
+    let status = headers.get(IDEMPOTENCY_STATUS).and_then(|status| status.to_str().ok());
+    status.is_some_and(|status| {
+        status.starts_with(SPEAKER) && status.ends_with("; executed=unknown; retry=?0")
+    })
 }
 
 impl Status {
@@ -95,12 +83,6 @@ impl Status {
     /// A status that was put together before, for another response.
     pub(super) fn known(outcome: Outcome, value: HeaderValue) -> Self {
         Self { outcome, said: Said::Before(value) }
-    }
-
-    /// What another oncekey said in the place of an answer: it knows whether anything was executed.
-    pub(super) fn of_refusal(outcome: Outcome, headers: &HeaderMap) -> Option<Self> {
-        refusal_in(headers)?;
-        headers.get(IDEMPOTENCY_STATUS).map(|value| Self::known(outcome, value.clone()))
     }
 
     /// The work ran in this request, and this became of its answer.

@@ -169,8 +169,8 @@ impl LayerBuilder {
     }
 
     /// Tells the scope of a rule by its name. A status URL then gives an answer only if the rule that its
-    /// record came under puts the caller into that very scope; a rule that is not known is taken for one
-    /// with the layer's [`scope`](Self::scope).
+    /// record came under puts the caller into that very scope. The records of a rule that is not known,
+    /// because it was renamed, are found in each scope that the caller has.
     ///
     /// Needed where rules find their scopes in different ways and one value may mean two principals: user
     /// 42 could otherwise ask what became of the keys of organisation 42.

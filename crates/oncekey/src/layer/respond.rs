@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{HeaderMap, Response, StatusCode};
+use http::{Response, StatusCode};
 use http_body::Body;
 use oncekey_core::{Fence, Key};
 use tracing::record_all;
@@ -56,7 +56,7 @@ impl Visit {
                         problem.request_id = Some(self.request.as_str().to_owned());
                         Status::problem(outcome, problem)
                     }
-                    None => self.status_of_run(outcome, recorded, response.headers()),
+                    None => self.status_of_run(outcome, recorded),
                 };
                 let own = self.request.as_str();
                 mark(response.headers_mut(), &self.mark(Some(key), Some(own)), status);
@@ -81,14 +81,11 @@ impl Visit {
         }
     }
 
-    fn status_of_run(&self, outcome: Outcome, recorded: Recorded, theirs: &HeaderMap) -> Status {
+    fn status_of_run(&self, outcome: Outcome, recorded: Recorded) -> Status {
         match (outcome, recorded) {
             // Nearly all of them.
             (Outcome::Executed, Recorded::Kept) => Status::known(outcome, self.rule.status_field()),
-            (_, _) => match Status::of_refusal(outcome, theirs) {
-                Some(said) => said,
-                None => Status::ran(outcome, recorded, self.rule.shared_policy().retention),
-            },
+            (_, _) => Status::ran(outcome, recorded, self.rule.shared_policy().retention),
         }
     }
 

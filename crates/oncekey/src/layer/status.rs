@@ -132,9 +132,10 @@ async fn look<B: Body>(
         looked = match &config.rule_scopes {
             None => config.engine.look(&id).await,
             Some(scope_of) => {
+                // To say that there is no such key, because its rule has another name since the last
+                // deployment, would make its client pay again.
                 let belongs = |rule: &str| {
-                    let from = scope_of(rule);
-                    from.as_ref().unwrap_or(&config.scope).find(parts).as_ref() == Ok(&scope)
+                    scope_of(rule).is_none_or(|from| from.find(parts).as_ref() == Ok(&scope))
                 };
                 config.engine.look_under(&id, belongs).await
             }

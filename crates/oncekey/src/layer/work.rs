@@ -15,7 +15,7 @@ use tower_service::Service;
 use super::body::ResponseBody;
 use super::collect::{Collected, collect};
 use super::context::IdempotencyContext;
-use super::headers::{self, Refusal};
+use super::headers;
 use super::replay;
 use super::undelivered::Undelivered;
 use crate::engine::{Attempt, Finish, NoSend};
@@ -163,18 +163,18 @@ impl Asked {
         let status = response.status();
         let untouched = |response: Response<B>| Ended::answer(response.map(ResponseBody::new));
         let connected = self.method == Method::CONNECT && status.is_success();
-        let refusal = headers::refusal_in(response.headers());
         Judged::Ended(match undelivered {
             Some(Undelivered::NeverSent) => Finish::never_sent(untouched(response)),
             Some(Undelivered::NoAnswer) => Finish::no_answer(untouched(response)),
             None if status == StatusCode::SWITCHING_PROTOCOLS || connected => {
                 Finish::not_kept(status.as_u16(), Fit::Upgraded, untouched(response))
             }
-            // Another oncekey stands behind us, and did not let the request through (I20). It keeps what it
-            // knows: asked again, it says what is true by then. What it will never say by itself, we
-            // do not know either.
-            None if refusal == Some(Refusal::ForGood) => Finish::no_answer(untouched(response)),
-            None if refusal == Some(Refusal::ForNow) => Finish::never_sent(untouched(response)),
+            // Another oncekey stands behind us, and its work broke (I20): we know no more than it does. What
+            // else it refuses has a status by which it is judged, because a service may as well pass on
+            // what a third one refused to it, after it has acted itself.
+            None if status.is_server_error() && headers::is_in_doubt(response.headers()) => {
+                Finish::no_answer(untouched(response))
+            }
             // No server can send it as an answer, so there is none.
             None if status.is_informational() => Finish::no_answer(untouched(response)),
             None if is_stream(response.headers()) => {

@@ -11,14 +11,15 @@ use oncekey::core::policy::StoreDown;
 use oncekey::core::saved::NotKept;
 use oncekey::core::store::Purged;
 use oncekey::core::{
-    Claim, Claimed, Class, Clock, Completion, KeyId, Lease, Lineage, MemoryStore, Owner, Policy,
-    Record, Renewal, Restore, Restored, Sent, State, Store, StoreError, Write,
+    Claim, Claimed, Class, Clock, Completion, ErrorKind, KeyId, Lease, Lineage, MemoryStore, Owner,
+    Policy, Record, Renewal, Restore, Restored, Sent, State, Store, StoreError, Write,
 };
 use oncekey::engine::{
     Attempt, BuildError, Builder, Engine, Finish, Ran, Recorded, Refused, Reply, RingError,
     StoreHealth, Unavailable,
 };
 
+use crate::faults::{Fault, FaultyStore};
 use crate::scene::{Scene, SceneClock, saved};
 
 const NO_TIME: Duration = Duration::ZERO;
@@ -510,4 +511,27 @@ async fn nothing_runs_unprotected_while_the_store_answers() {
         }
     }
     assert_eq!(scene.runs(), 1);
+}
+
+/// I8: whoever looks for the lost try of a claim frees what its owner holds. So a call whose try was lost, and
+/// which then may not ask, does not ask again under that owner when the key becomes free.
+#[tokio::test]
+async fn a_call_whose_lost_try_is_looked_for_never_runs_under_its_owner() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut scene = Scene::new(policy());
+    let store = Rewindable::new(&scene.clock);
+    let faulty = Arc::new(FaultyStore::new(store.now()));
+    let node = scene.node(Arc::clone(&faulty) as _).ring(folder.path(), Arc::clone(&store) as _);
+    scene.engine = node.cache(0).build().unwrap();
+    assert!(matches!(scene.ask("first", 1, 201, NO_TIME).await, Reply::Ran(_)));
+    let other = scene.node(store.now() as _).build().unwrap();
+    let other = Scene { engine: other, ..scene.clone() };
+    let held = tokio::spawn(async move { other.ask("k", 1, 429, Duration::from_secs(4)).await });
+    until("held", || scene.runs() == 2).await;
+    faulty.fail_next("claim", Fault::Refused(ErrorKind::Ambiguous));
+    *store.pensive.lock().unwrap() = Duration::from_secs(60);
+    let reply = scene.ask("k", 1, 201, NO_TIME).await;
+    assert!(matches!(reply, Reply::Refused(Refused::InProgress { .. })), "{reply:?}");
+    assert!(matches!(held.await.unwrap(), Reply::Ran(_)));
+    assert_eq!(scene.runs(), 2);
 }

@@ -25,6 +25,28 @@ const REMOVED: [&str; 10] = [
     "upgrade",
 ];
 
+/// What says how a request is read, who asks and what for: the derived key in its place would be read so.
+const SPOKEN_FOR: [&str; 7] = [
+    "authorization",
+    "content-encoding",
+    "content-length",
+    "content-type",
+    "cookie",
+    "expect",
+    "host",
+];
+
+/// A derived key that would stand in the place of something else, or never arrive.
+pub(super) fn forwarded_over_another(route: &Seen<'_>) -> Option<ConfigProblem> {
+    let name = route.spec.forward_key.as_ref()?;
+    let taken = [&WRITTEN[..], &REMOVED, &SPOKEN_FOR].concat().contains(&name.as_str());
+    taken.then(|| {
+        let message = format!("`{name}` means something else to the upstream, or never reaches it");
+        let problem = route.contradiction(&["forward_key"], message);
+        problem.note("take a field that only says the key, such as \"Idempotency-Key\"")
+    })
+}
+
 /// A setting that goes by a field of which nothing is left of what the client sent.
 pub(super) fn never_the_clients(route: &Seen<'_>) -> Option<ConfigProblem> {
     let spec = &route.spec;

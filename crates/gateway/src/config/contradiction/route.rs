@@ -49,6 +49,7 @@ pub(super) fn find(config: &Config, values: &Values) -> Vec<ConfigProblem> {
         scope,
         no_source,
         fields::never_the_clients,
+        fields::forwarded_over_another,
         never_exempt,
         drawn_by_a_body,
         accepted_nowhere,
