@@ -296,8 +296,17 @@ async fn a_message_that_kills_whoever_takes_it_becomes_a_dead_letter<S: TxStore>
                 let _ = relay.run_once().await;
             }
         });
+        let is_dead = async {
+            while Outbox::new(store.clone()).dead_letters(1).await.unwrap().is_empty() {
+                tokio::time::sleep(lease / 5).await;
+            }
+        };
         // A process that dies in the middle, as far as the database can tell.
-        let _ = tokio::time::timeout(Duration::from_millis(800), began.notified()).await;
+        tokio::select! {
+            () = began.notified() => {}
+            () = is_dead => {}
+            () = tokio::time::sleep(lease * 100) => panic!("neither delivered nor given up"),
+        }
         task.abort();
     }
     assert_eq!(deliveries.load(Ordering::SeqCst), 2);
