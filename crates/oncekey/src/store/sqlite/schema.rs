@@ -271,8 +271,9 @@ fn set_up_writer(connection: &Connection) -> rusqlite::Result<()> {
     // cannot keep up.
     connection.pragma_update(None, "wal_autocheckpoint", 4 * CHECKPOINT_AT)?;
     connection.pragma_update(None, "journal_size_limit", 128 * 1024 * 1024)?;
-    // 64 MiB of pages: the small key map and the newest rows fit many times over.
-    connection.pragma_update(None, "cache_size", -65_536)?;
+    // 16 MiB of pages: the small key map and the newest rows fit twice. Not more, because a commit after a
+    // page was split looks through all of them: with 64 MiB that was a twentieth of what the writer does.
+    connection.pragma_update(None, "cache_size", -16_384)?;
     connection.pragma_update(None, "temp_store", "memory")?;
     // What is deleted is overwritten with zeros, always and not only by an erasure: SQLite moves rows
     // from page to page and would leave copies behind that an erasure does not know of. Inside SQLite

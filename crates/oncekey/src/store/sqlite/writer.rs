@@ -42,8 +42,11 @@ use crate::clock::Stopwatch;
 /// memory stays bounded. Eight times the batch: the queue never runs dry behind a commit.
 const LANE: usize = 2_048;
 /// If none of the callers that were just answered comes back for so long, nobody else is waited
-/// for. A caller that has more to do is back within microseconds.
-const LULL: Duration = Duration::from_micros(150);
+/// for. A caller that does nothing else is back within microseconds. One that calls a service in between
+/// is not: 150 µs let half of those through the gateway come back, which kept hope up, and every round
+/// waited as long as its sync takes. With 20 µs eight callers in a loop get a fifth more done, the gateway
+/// a twentieth, and 64 and 512 callers as much as before.
+const LULL: Duration = Duration::from_micros(20);
 
 /// How long callers have the writer to themselves before it tries again to empty the log: ten times
 /// as long as a try keeps them out.
