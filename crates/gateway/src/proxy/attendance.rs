@@ -33,6 +33,8 @@ pub(super) struct Activity(Arc<Mutex<Moment>>);
 struct Moment {
     running: usize,
     last: Instant,
+    /// How long clients may take over the ends of answers whose streams are over.
+    tails: Instant,
     is_fresh: bool,
 }
 
@@ -49,9 +51,20 @@ pin_project! {
     }
 }
 
-/// Since when a piece waits to be taken, if one does.
-#[derive(Clone, Debug, Default)]
-struct Taking(Arc<Mutex<Option<Instant>>>);
+/// How the client of a stream takes its answer.
+#[derive(Clone, Debug)]
+struct Taking {
+    handed: Arc<Mutex<Handed>>,
+    longest: Duration,
+}
+
+#[derive(Debug, Default)]
+struct Handed {
+    /// Since when a piece waits to be taken, if one does.
+    since: Option<Instant>,
+    /// How much was given away since a piece last waited for longer than any client may take over one.
+    run: u64,
+}
 
 pin_project! {
     /// A stream and its deadline.
@@ -59,8 +72,8 @@ pin_project! {
         #[pin]
         stream: F,
         taking: Taking,
-        longest: Duration,
-        // Left as it was set for an earlier piece, and put forward only when it rings.
+        // Left as it was set for an earlier piece, and put forward only when it rings. One that would
+        // ring too late is put back at once.
         alarm: Option<Pin<Box<Sleep>>>,
     }
 }
@@ -73,16 +86,25 @@ tokio::task_local! {
 /// How much is given away at once. A client has to take so much in the time that it has, which is
 /// slower than any modem; and no frame holds more.
 const PIECE: usize = 16 * 1024;
+/// For so much that was handed over, a client has its time once more. Many say that they have room again
+/// only when half of their window was read, and their windows hold 16 MiB: somebody who reads all the
+/// time may be silent for 8 MiB. With the defaults a client has to read 4 kB in a second, and half
+/// of a window of 1 MiB gives it more than once the time also if a piece is missing there.
+const SHARE: u64 = 256 * 1024;
+/// No client has its time more often than this, whatever it holds. With the defaults, 8 MiB in a quarter
+/// of an hour are 9 kB in a second, and whoever opens windows of 16 MiB has a link for more than that.
+const MOST_SHARES: u64 = 16;
 
 impl<F> Executor<F> for Attendant
 where
     F: Future<Output = ()> + Send + 'static,
 {
     fn execute(&self, stream: F) {
-        let (busy, taking, longest) = (self.activity.begin(), Taking::default(), self.longest);
-        let attended = Attended { stream, taking: taking.clone(), longest, alarm: None };
-        tokio::spawn(TAKING.scope(taking, async move {
+        let (busy, taking) = (self.activity.begin(), Taking::new(self.longest));
+        let attended = Attended { stream, taking: taking.clone(), alarm: None };
+        tokio::spawn(TAKING.scope(taking.clone(), async move {
             attended.await;
+            busy.0.leave_tail(taking.patience());
             drop(busy);
         }));
     }
@@ -97,9 +119,11 @@ impl<F: Future<Output = ()>> Future for Attended<F> {
         if this.stream.poll(cx).is_ready() {
             return Poll::Ready(());
         }
-        let Some(since) = *this.taking.since() else { return Poll::Pending };
-        let due = since + *this.longest;
+        let Some(due) = this.taking.due() else { return Poll::Pending };
         let alarm = this.alarm.get_or_insert_with(|| Box::pin(sleep_until(due)));
+        if alarm.deadline() > due {
+            alarm.as_mut().reset(due);
+        }
         loop {
             ready!(alarm.as_mut().poll(cx));
             if alarm.deadline() >= due {
@@ -112,8 +136,41 @@ impl<F: Future<Output = ()>> Future for Attended<F> {
 }
 
 impl Taking {
-    fn since(&self) -> MutexGuard<'_, Option<Instant>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    fn new(longest: Duration) -> Self {
+        Self { handed: Arc::default(), longest }
+    }
+
+    /// Something is given away.
+    fn give(&self, count: usize) {
+        let mut handed = self.handed();
+        handed.since = Some(Instant::now());
+        handed.run = handed.run.saturating_add(count as u64);
+    }
+
+    /// What was given away last was taken. Whoever needed more than the usual time for it has used up
+    /// what it got for the pieces before: else it could take a piece in every quarter of an hour, for
+    /// ever.
+    fn take(&self) {
+        let mut handed = self.handed();
+        if handed.since.take().is_some_and(|since| since.elapsed() > self.longest) {
+            handed.run = 0;
+        }
+    }
+
+    /// When the piece that waits has waited for too long, if one does.
+    fn due(&self) -> Option<Instant> {
+        let since = self.handed().since?;
+        Some(since + self.patience())
+    }
+
+    /// How long a client may be silent that has got so much.
+    fn patience(&self) -> Duration {
+        let shares = (1 + self.handed().run / SHARE).min(MOST_SHARES);
+        self.longest.saturating_mul(u32::try_from(shares).unwrap_or(u32::MAX))
+    }
+
+    fn handed(&self) -> MutexGuard<'_, Handed> {
+        self.handed.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -141,7 +198,7 @@ impl<B: Body<Data = Bytes>> Body for Taken<B> {
         let this = self.project();
         if let Some(taking) = &this.taking {
             // Whoever asks for more has taken the last piece.
-            *taking.since() = None;
+            taking.take();
         }
         if this.rest.is_empty() {
             match ready!(this.body.poll_frame(cx)).transpose()?.map(Frame::into_data) {
@@ -152,7 +209,7 @@ impl<B: Body<Data = Bytes>> Body for Taken<B> {
         }
         let count = this.rest.len().min(PIECE);
         if let (Some(taking), 1..) = (&this.taking, count) {
-            *taking.since() = Some(Instant::now());
+            taking.give(count);
         }
         Poll::Ready(Some(Ok(Frame::data(this.rest.split_to(count)))))
     }
@@ -173,7 +230,8 @@ impl<B: Body<Data = Bytes>> Body for Taken<B> {
 
 impl Default for Activity {
     fn default() -> Self {
-        let moment = Moment { running: 0, last: Instant::now(), is_fresh: true };
+        let now = Instant::now();
+        let moment = Moment { running: 0, last: now, tails: now, is_fresh: true };
         Self(Arc::new(Mutex::new(moment)))
     }
 }
@@ -184,6 +242,25 @@ impl Activity {
         moment.running += 1;
         moment.is_fresh = false;
         Busy(self.clone())
+    }
+
+    /// A stream is over. The end of its answer may still wait for room at the client, which has as long
+    /// for it as for any other piece.
+    fn leave_tail(&self, patience: Duration) {
+        let mut moment = self.moment();
+        moment.tails = moment.tails.max(Instant::now() + patience);
+    }
+
+    /// The same as `idle`, and no client has any time left for the end of an answer.
+    pub(super) async fn over(&self, longest: Duration) {
+        loop {
+            self.idle(longest).await;
+            let tails = self.moment().tails;
+            if tails <= Instant::now() {
+                return;
+            }
+            sleep_until(tails).await;
+        }
     }
 
     /// Waits until there was nothing to do for so long, from now on.
@@ -245,6 +322,56 @@ mod tests {
         attendant.activity.idle(LONGEST).await;
         assert_eq!(attendant.activity.moment().running, 0);
         ended
+    }
+
+    /// Runs a stream whose client takes so many pieces at once before each of these pauses, and says
+    /// whether it came to its end, and when.
+    async fn with_pauses(pauses: &'static [(usize, u32)]) -> (bool, Duration) {
+        let attendant = Attendant { activity: Activity::default(), longest: LONGEST };
+        let (ended, end) = oneshot::channel();
+        let began = Instant::now();
+        attendant.execute(async move {
+            let pieces: usize = pauses.iter().map(|(pieces, _)| pieces).sum();
+            let mut body = Taken::new(Full::new(Bytes::from(vec![0; PIECE * pieces])));
+            for (pieces, pause) in pauses {
+                for _ in 0..*pieces {
+                    body.frame().await.unwrap().unwrap();
+                }
+                sleep(LONGEST * *pause / 10).await;
+            }
+            ended.send(()).unwrap();
+        });
+        (end.await.is_ok(), began.elapsed())
+    }
+
+    /// 16 pieces are a share.
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_has_got_much_may_be_silent_for_longer() {
+        assert!(with_pauses(&[(16, 19), (32, 29), (15, 9)]).await.0);
+        assert_eq!(with_pauses(&[(16, 30)]).await, (false, LONGEST * 2));
+        assert_eq!(with_pauses(&[(2048, 170)]).await, (false, LONGEST * 16));
+    }
+
+    /// The alarm that was set for much does not ring too late for little.
+    #[tokio::test(start_paused = true)]
+    async fn a_silence_uses_up_what_was_got_before() {
+        assert_eq!(with_pauses(&[(512, 20), (1, 20)]).await, (false, LONGEST * 3));
+        assert!(with_pauses(&[(512, 9), (1, 20)]).await.0);
+    }
+
+    /// What waits at the end of an answer is in nobody's hands but the connection's.
+    #[tokio::test(start_paused = true)]
+    async fn the_end_of_an_answer_has_as_long_as_its_pieces() {
+        let attendant = Attendant { activity: Activity::default(), longest: LONGEST };
+        let began = Instant::now();
+        attendant.execute(async {
+            let body = Taken::new(Full::new(Bytes::from(vec![0; PIECE * 64])));
+            drop(body.collect().await);
+        });
+        attendant.activity.idle(LONGEST).await;
+        assert_eq!(began.elapsed().as_secs(), LONGEST.as_secs());
+        attendant.activity.over(LONGEST).await;
+        assert!(began.elapsed() >= LONGEST * 5, "{:?}", began.elapsed());
     }
 
     #[tokio::test(start_paused = true)]

@@ -66,7 +66,8 @@ impl Listener {
         }
     }
 
-    /// Takes clients until `stop` is raised, and returns when the last of them has left.
+    /// Takes clients until `stop` is raised, listens no longer from then on, and returns when the last
+    /// of them has left.
     /// No more than `most` are connected at the same time.
     pub(crate) async fn serve(
         self,
@@ -100,6 +101,10 @@ impl Listener {
                 }
             }
         }
+        // Whoever comes now is refused at once, and goes elsewhere: behind an open socket it would wait
+        // until the last client has left, which may be long, only to be cut off. And a successor can
+        // take the address. A socket in a file has to go now, too, while the file is surely our own.
+        drop(self);
         // Whoever holds all places knows that nobody is left.
         let all = u32::try_from(most).unwrap_or(u32::MAX);
         drop(places.acquire_many(all).await);

@@ -88,7 +88,7 @@ where
         biased;
         ended = &mut connection => ended,
         // All streams are over. Whoever has not taken the last piece of an answer by now never will.
-        () = activity.idle(longest) => Ok(()),
+        () = activity.over(longest) => Ok(()),
     }
 }
 

@@ -9,7 +9,7 @@ use tokio::net::TcpStream;
 
 use crate::common::gateway::{Gateway, Home};
 use crate::common::stub::{Reply, Stub, Then};
-use crate::common::within;
+use crate::common::{until, within};
 use crate::load::ROUTES;
 
 /// A gateway in front of an upstream that switches whenever somebody asks for `/chat`.
@@ -90,6 +90,26 @@ async fn a_drain_ends_with_the_last_conversation() {
     assert!(gateway.ended().await.success(), "{}", gateway.log());
     let took = SystemUptime.elapsed() - began;
     assert!(took < Duration::from_secs(20), "{took:?}");
+}
+
+/// Whoever comes while others have their time is told at once that nobody listens, and does not wait
+/// behind an open socket for the end. Until the delay is over, it is served.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_comes_during_the_drain_is_refused_at_once() {
+    let (_home, mut gateway) = scene(&[("ONCEKEY__SERVER__DRAIN__DELAY", "\"1s\"")]).await;
+    let mut socket = chat(&gateway).await;
+    gateway.tell(Signal::TERM);
+    gateway.says("draining").await;
+    let late = chat(&gateway).await;
+    let nobody = async || TcpStream::connect(gateway.address).await.is_err();
+    until("nobody listens", nobody).await;
+    let refused = TcpStream::connect(gateway.address).await.unwrap_err();
+    assert_eq!(refused.kind(), std::io::ErrorKind::ConnectionRefused);
+    talk(&mut socket).await;
+    // A successor need not wait for whoever is still connected.
+    drop(tokio::net::TcpListener::bind(gateway.address).await.unwrap());
+    drop((socket, late));
+    assert!(gateway.ended().await.success(), "{}", gateway.log());
 }
 
 /// T12: one side may have gone without a word.

@@ -18,10 +18,12 @@ use crate::common::within;
 
 /// More than the buffers of two connections hold.
 const LARGE: usize = 64 << 20;
+/// Of a window of 1 MiB.
+const HALF: usize = 512 << 10;
 const HURRY: &str = "[server.timeouts]\nidle = \"1s\"\n";
 
-/// A gateway in front of an upstream that answers `/large` with much and everything else with little, and
-/// says how the former ended.
+/// A gateway in front of an upstream that answers `/large` with much, `/halves` with a few halves of a
+/// window and everything else with little, and says how the first of them ended.
 async fn scene() -> (Home, Gateway, mpsc::Receiver<std::io::Result<()>>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let home = Home::on_sqlite();
@@ -35,7 +37,11 @@ async fn scene() -> (Home, Gateway, mpsc::Receiver<std::io::Result<()>>) {
                 let mut head = [0; 1024];
                 while let Ok(count @ 1..) = socket.read(&mut head).await {
                     let is_large = head[..count].starts_with(b"GET /large");
-                    let length = if is_large { LARGE } else { 20 };
+                    let length = match &head[..count] {
+                        _ if is_large => LARGE,
+                        head if head.starts_with(b"GET /halves") => HALF * 5,
+                        _ => 20,
+                    };
                     let answer = format!("HTTP/1.1 200 OK\r\ncontent-length: {length}\r\n\r\n");
                     let answer = [answer.as_bytes(), &vec![b'x'; length]].concat();
                     let written = socket.write_all(&answer).await;
@@ -109,6 +115,37 @@ async fn a_client_that_takes_its_answer_slowly_gets_all_of_it() {
     }
     assert_eq!((length, rests), (LARGE, 8));
     end.recv().await.unwrap().unwrap();
+}
+
+/// Many clients say that they have room again only when half of their window was read, however long that
+/// takes. Nobody can see from here that they read all the time.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_announces_half_of_its_window_at_once_gets_all_of_its_answer() {
+    let (_home, gateway, _end) = scene().await;
+    let socket = TcpStream::connect(gateway.address).await.unwrap();
+    let window = u32::try_from(HALF * 2).unwrap();
+    let (sender, connection) = h2::client::Builder::new()
+        .initial_window_size(window)
+        .initial_connection_window_size(window)
+        .handshake::<_, Bytes>(socket)
+        .await
+        .unwrap();
+    tokio::spawn(connection);
+    let request = Request::get("http://api.example/halves").body(()).unwrap();
+    let (answer, _) = sender.ready().await.unwrap().send_request(request, true).unwrap();
+    let mut body = within("a head", answer).await.unwrap().into_body();
+    let mut length = 0;
+    for most in 2..=5 {
+        while length < HALF * most {
+            length += within("a piece", body.data()).await.unwrap().unwrap().len();
+        }
+        assert_eq!(length, HALF * most, "no more than the window");
+        if most < 5 {
+            tokio::time::sleep(Duration::from_millis(1_500)).await;
+            body.flow_control().release_capacity(HALF).unwrap();
+        }
+    }
+    assert!(within("the end", body.data()).await.is_none(), "an answer that is whole");
 }
 
 /// Nor does a place belong to whoever leaves the last bytes of its answer with us.

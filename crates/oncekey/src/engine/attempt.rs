@@ -108,10 +108,11 @@ impl Attempt {
         self.0.grip.as_ref().map(|grip| grip.lease.fence)
     }
 
-    /// Whether it is an attempt of this engine.
+    /// Whether it is an attempt of this engine that is still under way.
     #[cfg(feature = "tower")]
-    pub(crate) fn is_of(&self, engine: &super::Engine) -> bool {
-        Arc::ptr_eq(&self.0.shared, &engine.0)
+    pub(crate) fn is_under_way_in(&self, engine: &super::Engine) -> bool {
+        let is_over = self.0.is_over() || self.0.ended.load(Ordering::SeqCst);
+        Arc::ptr_eq(&self.0.shared, &engine.0) && !is_over
     }
 
     /// Whether an earlier attempt began the same work, and may have done some of it.

@@ -64,11 +64,23 @@ impl Shared {
     /// little earlier here, and never later than in the store.
     pub(super) async fn win(leader: &mut Leader) -> Win {
         let mut claim = leader.shared.claim_of(&leader.call);
+        let mut taken = Taken::No;
+        let win = Self::ask_until_told(&mut claim, &mut taken, leader).await;
+        match win {
+            Win::Held(_) => {}
+            // Whatever else this caller was told in the end: a try of which nobody heard may land yet.
+            Win::Replayed(_) | Win::Refused(_) => leader.shared.give_back_later(&claim, taken),
+        }
+        win
+    }
+
+    /// Asks for the key, and again after every wait.
+    async fn ask_until_told(claim: &mut Claim, taken: &mut Taken, leader: &mut Leader) -> Win {
         let erasures = leader.shared.finished.erasures();
         let mut patience = None;
         let mut probed = false;
         loop {
-            let (refusal, record, stored, asked) = match Self::ask(&mut claim, leader).await {
+            let (refusal, record, stored, asked) = match Self::ask(claim, taken, leader).await {
                 Asked::Refused(refused) => return Win::Refused(refused),
                 Asked::Answered { claimed, asked, answered } => match claimed {
                     Claimed::Won { lease, grant, earlier } => {
@@ -166,18 +178,20 @@ impl Shared {
     }
 
     /// Asks the store until it answers, for a short while. An error never becomes a grant (I33).
-    async fn ask(claim: &mut Claim, leader: &Leader) -> Asked {
+    async fn ask(claim: &mut Claim, taken: &mut Taken, leader: &Leader) -> Asked {
         let shared = &leader.shared;
+        let mut asked = leader.now;
         let _pass = match let_in(shared.gate.admit()) {
             Ok(pass) => pass,
-            Err(why) => return Box::pin(shared.replay_at_least(claim, why, SOONEST)).await,
+            Err(why) => {
+                claim.grace = shared.suspicion.grace(leader.call.policy.grace, asked);
+                return Box::pin(Self::stopped(claim, leader, *taken, (why, SOONEST))).await;
+            }
         };
         let mut pause = FIRST_PAUSE;
-        let mut taken = Taken::No;
-        let mut asked = leader.now;
         for tries in 0..CLAIM_TRIES {
             if let Err(rest) = shared.health.may_ask(asked) {
-                return shared.down(claim, taken, rest);
+                return down(rest);
             }
             if let Some(backlog) = shared.backlog.as_ref().filter(|ends| ends.holds(&claim.id)) {
                 Box::pin(backlog.bring_forward(&claim.id, shared)).await;
@@ -186,7 +200,7 @@ impl Shared {
             let (passed, begins) = shared.pass(asked).await;
             let ticket = match passed {
                 Ok(ticket) => ticket,
-                Err(why) => return Box::pin(Self::stopped(claim, leader, taken, why)).await,
+                Err(why) => return Box::pin(Self::stopped(claim, leader, *taken, why)).await,
             };
             let Timed { result, answered } = shared.store.claimed(claim, begins).await;
             match result {
@@ -196,9 +210,10 @@ impl Shared {
                     shared.suspicion.look(store, asked, answered, Some(claim.lease));
                     if let Claimed::Won { lease, .. } = &claimed {
                         if shared.is_void(ticket) {
-                            return shared.untrusted(claim, Taken::Maybe);
+                            *taken = Taken::Maybe;
+                            return untrusted();
                         }
-                        shared.give_back_lost_tries(claim, taken, lease.fence);
+                        shared.give_back_lost_tries(claim, *taken, lease.fence);
                     }
                     return Asked::Answered { claimed, asked, answered };
                 }
@@ -206,7 +221,7 @@ impl Shared {
                     ErrorKind::Unavailable | ErrorKind::Ambiguous => {
                         tracing::debug!(%error, "the store did not answer a claim");
                         if error.kind() == ErrorKind::Ambiguous {
-                            taken = Taken::Maybe;
+                            *taken = Taken::Maybe;
                         }
                         shared.did_not_answer(answered);
                     }
@@ -217,11 +232,10 @@ impl Shared {
                     }
                     ErrorKind::Unsuitable => {
                         tracing::error!(%error, "the store refuses to work");
-                        return shared.untrusted(claim, taken);
+                        return untrusted();
                     }
                     ErrorKind::Corrupt | ErrorKind::Rejected | _ => {
                         tracing::error!(%error, "a record cannot be trusted, or a claim is refused");
-                        shared.give_back_later(claim, taken);
                         return Asked::Refused(Refused::Damaged);
                     }
                 },
@@ -230,7 +244,7 @@ impl Shared {
             pause *= 2;
             asked = shared.uptime.elapsed();
         }
-        shared.down(claim, taken, SOONEST)
+        down(SOONEST)
     }
 
     /// The store failed a call, as was known at `now`.
@@ -241,18 +255,12 @@ impl Shared {
         }
     }
 
-    /// The store cannot be asked. What may have been claimed nevertheless is given back later.
-    fn down(self: &Arc<Self>, claim: &Claim, taken: Taken, rest: Duration) -> Asked {
-        self.give_back_later(claim, taken);
-        let retry_after = rest.clamp(SOONEST, LATEST);
-        Asked::Refused(Refused::Unavailable { why: Unavailable::Store, retry_after })
-    }
-
-    /// The store may not be asked for a grant. Says what it knows nevertheless.
+    /// The store may not be asked for a grant. Says what it knows nevertheless, and asks nobody else: only a
+    /// claim may say that a lease has lapsed, because the clock by which this is judged may be off, the end
+    /// may be in our journal, and the store may have forgotten it.
     ///
-    /// If a try of this claim may have landed, somebody looks for it from now on and frees whatever its owner
-    /// holds. So this owner must not ask again, as one does who waits for others or has asked a probe: it
-    /// hears at once what it would have heard in the end.
+    /// If a try of this claim may have landed, its owner must not ask again, as one does who waits for others
+    /// or has asked a probe: it hears at once what it would have heard in the end.
     async fn stopped(
         claim: &Claim,
         leader: &Leader,
@@ -260,34 +268,26 @@ impl Shared {
         (why, rest): (Unavailable, Duration),
     ) -> Asked {
         let Leader { shared, call, .. } = leader;
-        shared.give_back_later(claim, taken);
-        match (shared.replay_at_least(claim, why, rest).await, taken) {
-            (
-                Asked::Answered {
-                    claimed:
-                        Claimed::Lost {
-                            refusal: refusal @ (Refusal::InProgress(_) | Refusal::Unknown),
-                            record,
-                            now,
-                        },
-                    asked,
-                    ..
-                },
-                Taken::Maybe,
-            ) => match shared.lost(call, refusal, &record, (now, asked, 0)) {
-                Win::Refused(refused) => Asked::Refused(refused),
-                Win::Held(_) | Win::Replayed(_) => unreachable!("neither was answered"),
-            },
-            (told, _) => told,
+        let told = shared.replay_at_least(claim, why, rest).await;
+        let Asked::Answered { claimed: Claimed::Lost { refusal, record, now }, asked, .. } = &told
+        else {
+            return told;
+        };
+        let refusal = match (*refusal, taken) {
+            (Refusal::Unknown, _)
+                if matches!(record.state, State::Running { .. }) || shared.owes(&claim.id) =>
+            {
+                Refusal::InProgress(*now)
+            }
+            (refusal @ Refusal::Unknown, _) | (refusal @ Refusal::InProgress(_), Taken::Maybe) => {
+                refusal
+            }
+            (_, _) => return told,
+        };
+        match shared.lost(call, refusal, record, (*now, *asked, 0)) {
+            Win::Refused(refused) => Asked::Refused(refused),
+            Win::Held(_) | Win::Replayed(_) => unreachable!("neither was answered"),
         }
-    }
-
-    /// The store is there, and may have lost something: this very key, perhaps. So nobody may say that it is
-    /// down and run without it.
-    fn untrusted(self: &Arc<Self>, claim: &Claim, taken: Taken) -> Asked {
-        self.give_back_later(claim, taken);
-        let (why, retry_after) = (Unavailable::Regressed, LATEST);
-        Asked::Refused(Refused::Unavailable { why, retry_after })
     }
 
     /// As [`pass`], and when that was known. Without a ring there is nothing to know.
@@ -446,6 +446,19 @@ impl Shared {
             }
         }
     }
+}
+
+/// The store cannot be asked.
+fn down(rest: Duration) -> Asked {
+    let retry_after = rest.clamp(SOONEST, LATEST);
+    Asked::Refused(Refused::Unavailable { why: Unavailable::Store, retry_after })
+}
+
+/// The store is there, and may have lost something: this very key, perhaps. So nobody may say that it is
+/// down and run without it.
+fn untrusted() -> Asked {
+    let (why, retry_after) = (Unavailable::Regressed, LATEST);
+    Asked::Refused(Refused::Unavailable { why, retry_after })
 }
 
 /// The right to ask the store, or why there is none.

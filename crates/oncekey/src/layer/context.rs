@@ -16,8 +16,8 @@ impl IdempotencyContext {
     }
 
     /// Whether it is an attempt of this engine for this record.
-    pub(super) fn is_of(&self, engine: &Engine, id: &KeyId) -> bool {
-        self.0.is_of(engine) && self.0.key_id() == id
+    pub(super) fn is_under_way_for(&self, engine: &Engine, id: &KeyId) -> bool {
+        self.0.is_under_way_in(engine) && self.0.key_id() == id
     }
 
     /// What the client sent.

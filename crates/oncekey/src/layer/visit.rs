@@ -248,7 +248,7 @@ impl Visit {
     /// Whether the request is the work of an attempt for the same record, begun by a layer around this one.
     fn is_within(&self, parts: &Parts, id: &KeyId) -> bool {
         let around = parts.extensions.get::<IdempotencyContext>();
-        around.is_some_and(|attempt| attempt.is_of(&self.config.engine, id))
+        around.is_some_and(|attempt| attempt.is_under_way_for(&self.config.engine, id))
     }
 
     /// Reads the body, and leaves what was read in its place.

@@ -112,6 +112,35 @@ async fn a_claim_that_lands_when_another_node_gave_the_key_back_is_given_back() 
     assert!(matches!(reply, Reply::Ran(_)), "{reply:?}");
 }
 
+/// I16: the same if another try of the same claim has heard meanwhile that somebody else has the key.
+#[tokio::test(start_paused = true)]
+async fn a_lost_try_is_looked_for_although_the_next_one_was_refused() {
+    let (scene, store) = faulty(Policy { in_flight: InFlight::Conflict, ..marked() });
+    let holding = hold_elsewhere(&scene).await;
+    store.fail_next("claim", Fault::Lands(20 * SECOND));
+    let refused = scene.ask("k", 1, 201, NONE).await;
+    assert!(matches!(refused, Reply::Refused(Refused::InProgress { .. })), "{refused:?}");
+    assert!(matches!(holding.await.unwrap(), Reply::Ran(_)));
+    tokio::time::sleep(80 * SECOND).await;
+    let reply = scene.ask("k", 1, 201, NONE).await;
+    assert!(matches!(reply, Reply::Ran(_)), "{reply:?}");
+}
+
+/// I16: the same if the call has waited for the other one and then has run itself.
+#[tokio::test(start_paused = true)]
+async fn a_lost_try_is_looked_for_although_its_call_ran_after_a_wait() {
+    let (scene, store) = faulty(Policy { in_flight: InFlight::Wait(60 * SECOND), ..marked() });
+    let holding = hold_elsewhere(&scene).await;
+    store.fail_next("claim", Fault::Lands(40 * SECOND));
+    let reply = scene.ask("k", 1, 429, NONE).await;
+    let released = matches!(reply, Reply::Ran(Ran { recorded: Recorded::Released, .. }));
+    assert!(released, "{reply:?}");
+    assert!(matches!(holding.await.unwrap(), Reply::Ran(_)));
+    tokio::time::sleep(100 * SECOND).await;
+    let reply = scene.ask("k", 1, 201, NONE).await;
+    assert!(matches!(reply, Reply::Ran(_)), "{reply:?}");
+}
+
 /// Whoever looks for a lost try leaves alone what a later one holds, and what became of it.
 #[tokio::test(start_paused = true)]
 async fn looking_for_a_lost_try_takes_nothing_from_its_own_claim() {
@@ -347,6 +376,31 @@ async fn a_node_that_is_full_says_unknown_of_what_is_unknown() {
     assert!(tokio::time::timeout(SECOND, asking).await.is_err(), "the client leaves");
     let reply = scene.ask("doubt", 1, 201, NONE).await;
     assert!(matches!(reply, Reply::Refused(Refused::Unknown { .. })), "{reply:?}");
+}
+
+/// I4: a node that takes no claims cannot know that a lease has lapsed: the end may be in its journal, the clock may
+/// be off. So it neither asks a probe, whose word would free the key, nor says that nobody will ever know.
+#[tokio::test(start_paused = true)]
+async fn a_node_that_is_full_decides_nothing_about_a_lapsed_lease() {
+    #[derive(Debug)]
+    struct Never;
+    #[async_trait]
+    impl Probe for Never {
+        async fn did_it_happen(&self, _: &Doubt<'_>) -> Happened {
+            panic!("nobody may ask");
+        }
+    }
+    let (mut scene, store) = faulty(marked());
+    let gone = scene.ask("k", 1, 201, 3_600 * SECOND);
+    assert!(tokio::time::timeout(SECOND, gone).await.is_err(), "its client leaves");
+    store.fail_all(Some(DOWN));
+    tokio::time::sleep(120 * SECOND).await;
+    let node = scene.node(Arc::clone(&scene.store) as Arc<dyn Store>).probe(Arc::new(Never));
+    scene.engine = node.attempts(1).build().unwrap();
+    let asking = scene.ask("a", 1, 201, 60 * SECOND);
+    assert!(tokio::time::timeout(SECOND, asking).await.is_err(), "the client leaves");
+    let reply = scene.ask("k", 1, 201, NONE).await;
+    assert!(matches!(reply, Reply::Refused(Refused::InProgress { .. })), "{reply:?}");
 }
 
 /// I35: a store that refuses to grant may have lost this very key, so it is no reason to run without it.

@@ -1,13 +1,16 @@
 //! Two oncekeys in a row: the layer twice, or a gateway in front of a service that has the layer. And
 //! attempts that follow others.
 
-use axum::Router;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
 use axum::body::Body;
 use axum::routing::post as on_post;
-use http::{Request, Response};
+use axum::{Extension, Router};
+use http::{Request, Response, StatusCode};
 use oncekey::core::Policy;
 use oncekey::core::policy::Class;
-use oncekey::layer::{IdempotencyLayer, Rule, ScopeFrom, Undelivered};
+use oncekey::layer::{IdempotencyContext, IdempotencyLayer, Rule, ScopeFrom, Undelivered};
 use oncekey::problem::{Code, Problem};
 use tower::ServiceExt as _;
 
@@ -35,6 +38,37 @@ async fn a_layer_within_a_layer_of_the_same_engine_lets_its_work_through() {
             assert_eq!(seen.is_replay(), replay, "{path}");
         }
     }
+}
+
+/// I4: an attempt that is over protects nothing: a request that a handler left behind, with what it had learned,
+/// is a request like any other.
+#[tokio::test]
+async fn a_request_that_outlives_its_attempt_is_protected_like_any_other() {
+    let (left, runs) = (Arc::new(Mutex::new(None)), Arc::new(AtomicUsize::new(0)));
+    let (kept, counted) = (Arc::clone(&left), Arc::clone(&runs));
+    let handler = async move |Extension(attempt): Extension<IdempotencyContext>| {
+        kept.lock().unwrap().get_or_insert(attempt);
+        match counted.fetch_add(1, Ordering::SeqCst) {
+            0 => StatusCode::TOO_MANY_REQUESTS,
+            _ => StatusCode::OK,
+        }
+    };
+    let layer = IdempotencyLayer::builder(engine()).scope(ScopeFrom::shared());
+    let layer = layer.rule(Rule::new("POST /charges").required()).build();
+    let service = Router::new().route("/charges", on_post(handler)).layer(layer);
+    let ask = async |left_behind: Option<IdempotencyContext>| {
+        let request = Request::post("/charges").header("idempotency-key", KEY);
+        let mut request = request.body(Body::empty()).unwrap();
+        if let Some(attempt) = left_behind {
+            request.extensions_mut().insert(attempt);
+        }
+        Seen::of(service.clone().oneshot(request).await.unwrap()).await
+    };
+    assert_eq!(ask(None).await.status, 429);
+    let attempt = left.lock().unwrap().clone().expect("the handler ran");
+    assert_eq!(ask(Some(attempt)).await.status, 200);
+    assert!(ask(None).await.is_replay(), "it was recorded");
+    assert_eq!(runs.load(Ordering::SeqCst), 2);
 }
 
 /// I20: what another oncekey says of work that broke behind it is not the answer of the service. It does not

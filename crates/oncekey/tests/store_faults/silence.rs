@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use futures_util::future::join_all;
-use oncekey::core::{Claimed, ErrorKind, Store as _};
+use oncekey::core::{Claimed, ErrorKind, Renewal, Store as _};
 
 use crate::common::proxy::{Fault, Proxy, Way};
 use crate::common::{claim, key_id};
@@ -118,6 +118,33 @@ async fn lateness(kind: Kind) {
         }
     }
     drop((store, calm));
+    place.clean().await;
+}
+
+/// I6: whoever renews leases gives a renewal up before the store does. The connection on which nobody answered is
+/// not used for the next one, or one that leads nowhere would cost all leases.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Redis: run cargo xtask test"]
+async fn a_renewal_that_was_given_up_leaves_its_silent_connection() {
+    const SPAN: Duration = Duration::from_secs(60);
+    let place = Place::on_shared(Kind::Redis).await;
+    // Makes the scripts known, for which there is more time than for an answer.
+    drop(place.open_calmly().await);
+    let proxy = Proxy::start(place.port()).await;
+    let patient = Manner { patience: Duration::from_secs(30), connections: 1 };
+    let store = place.open(proxy.port(), patient).await.expect("the store opens");
+    let Ok(Claimed::Won { lease, .. }) = store.claim(&claim(0, 0)).await else {
+        panic!("a new key is granted")
+    };
+    let leases = [lease];
+    let renew = || store.renew(&leases, SPAN);
+    assert!(matches!(renew().await.as_deref(), Ok([Renewal::Until(_)])));
+    proxy.set(Fault::Lose(Way::Up));
+    assert!(tokio::time::timeout(PATIENCE, renew()).await.is_err(), "nobody can have answered");
+    proxy.heal();
+    let renewed = within(LIMIT, "the next renewal", renew()).await;
+    assert!(matches!(renewed.as_deref(), Ok([Renewal::Until(_)])), "{renewed:?}");
+    drop(store);
     place.clean().await;
 }
 

@@ -129,7 +129,8 @@ static TIMEOUTS: [Setting; 5] = [
         kind: TIMEOUT,
         unset: Unset::Is("\"60s\""),
         about: "How long a connection without a request stays open, and one whose client takes nothing of \
-                its answer; over HTTP/2 it loses that answer only. Also how long a WebSocket, or what else \
+                its answer; over HTTP/2 it loses that answer only, and has up to 16 times as long if it has \
+                taken much of it before. Also how long a WebSocket, or what else \
                 a connection was upgraded to, may be silent on both sides.",
     },
 ];

@@ -23,10 +23,21 @@ pub(super) struct Patience {
     pub(super) answer: Duration,
 }
 
+/// Who sends over a connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Users {
+    /// Many, each for itself: one that gives up says nothing about the connection.
+    Many,
+    /// The thread that renews leases. It gives a renewal up long before the answer is late, and one that was
+    /// given up in vain round after round would keep a connection that leads nowhere until the leases lapse.
+    Heart,
+}
+
 /// A connection to a server.
 #[derive(Debug)]
 pub(super) struct Link {
     client: Client,
+    users: Users,
     patience: Patience,
     guard: Arc<Guard>,
     node: Option<Arc<str>>,
@@ -53,13 +64,14 @@ impl std::fmt::Debug for Open {
 
 impl Link {
     pub(super) fn new(
-        client: Client,
+        (client, users): (Client, Users),
         patience: Patience,
         guard: Arc<Guard>,
         node: Option<Arc<str>>,
     ) -> Self {
         Self {
             client,
+            users,
             patience,
             guard,
             node,
@@ -78,7 +90,9 @@ impl Link {
     pub(super) async fn send(&self, command: &Cmd) -> Result<(Value, Witness), Failure> {
         let Open { number, mut connection, life, .. } = self.connection().await?;
         let witness = self.guard.witness(life);
+        let asked = Asked { link: self, number };
         let answer = command.query_async(&mut connection).await;
+        asked.is_over();
         Ok((answer.map_err(|error| self.failed(number, error))?, witness))
     }
 
@@ -213,11 +227,42 @@ impl Link {
             Some("READONLY") => Failure::Refused(error),
             Some(_) => return Failure::Refused(error),
         };
+        self.leave(number);
+        failure
+    }
+
+    /// Whether a connection stands, as far as anybody knows.
+    pub(super) fn is_open(&self) -> bool {
+        self.opened().is_some()
+    }
+
+    /// Uses a connection no more.
+    fn leave(&self, number: u64) {
         let mut open = self.open.write().unwrap_or_else(PoisonError::into_inner);
         // Not the next one, which somebody may have made meanwhile.
         if open.as_ref().is_some_and(|open| open.number == number) {
             *open = None;
         }
-        failure
+    }
+}
+
+/// A question that is under way. If it is dropped before it is over, somebody has given it up.
+struct Asked<'l> {
+    link: &'l Link,
+    number: u64,
+}
+
+impl Asked<'_> {
+    fn is_over(self) {
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for Asked<'_> {
+    fn drop(&mut self) {
+        match self.link.users {
+            Users::Many => {}
+            Users::Heart => self.link.leave(self.number),
+        }
     }
 }

@@ -14,7 +14,7 @@ use tokio::sync::Mutex;
 
 use super::error::Failure;
 use super::life::{Guard, Witness};
-use super::link::{Link, Patience};
+use super::link::{Link, Patience, Users};
 use super::script::Call;
 use super::slots::{Range, parse_address, read_range};
 
@@ -186,11 +186,17 @@ impl Servers {
         let mut tries = 0;
         loop {
             let server = self.server_by(slot, lane).await?;
-            let link = server.link(slot, lane);
-            let answered = match call {
+            let mut link = server.link(slot, lane);
+            let mut answered = match call {
                 Some(call) if call.is_grant() => link.send_grant(command).await,
                 Some(_) | None => link.send(command).await,
             };
+            if let (Err(Failure::Unreachable(_)), Some(other)) =
+                (&answered, server.instead(slot, lane))
+            {
+                link = other;
+                answered = link.send(command).await;
+            }
             let failure = match answered {
                 Ok(answer) => return Ok(answer),
                 Err(failure) => failure,
@@ -331,11 +337,12 @@ impl Servers {
         let name = info.addr().to_string();
         let client = Client::open(info).map_err(Failure::Unreachable)?;
         let patience = self.access.patience;
-        let link =
-            |patience| Link::new(client.clone(), patience, Arc::clone(&self.guard), node.clone());
-        let links = (0..self.access.links.max(1)).map(|_| link(patience)).collect();
+        let link = |users, patience| {
+            Link::new((client.clone(), users), patience, Arc::clone(&self.guard), node.clone())
+        };
+        let links = (0..self.access.links.max(1)).map(|_| link(Users::Many, patience)).collect();
         let slow = Patience { answer: patience.answer + self.access.within, ..patience };
-        let (renewer, waiter) = (link(patience), link(slow));
+        let (renewer, waiter) = (link(Users::Heart, patience), link(Users::Many, slow));
         Ok(Server { name, node, links, renewer, waiter })
     }
 
@@ -350,6 +357,16 @@ impl Server {
         match lane {
             Lane::Calls => &self.links[usize::from(slot) % self.links.len()],
             Lane::Renewals => &self.renewer,
+        }
+    }
+
+    /// The connection that a renewal goes over when there is none of its own to be had, because the server
+    /// takes no more of them. What the program does with its threads can hold it up there, but a lease that
+    /// is renewed so is better than one that lapses.
+    fn instead(&self, slot: u16, lane: Lane) -> Option<&Link> {
+        match lane {
+            Lane::Calls => None,
+            Lane::Renewals => Some(self.link(slot, Lane::Calls)).filter(|link| link.is_open()),
         }
     }
 

@@ -13,7 +13,8 @@ use oncekey_core::{
     Answer, Claim, Claimed, Class, Completion, Decision, Fence, Grant, KeyId, Lease, Record,
     Refusal, Renewal, Sent, State, Timestamp, Write, decide,
 };
-use redis::Value;
+use redis::{RedisError, Value};
+use tokio::time::timeout;
 
 use super::error::{Failure, Loss};
 use super::layout;
@@ -33,6 +34,12 @@ const PIECES_AT_ONCE: usize = 4;
 
 /// The most leases that one script extends: below a millisecond of the server's time.
 const RENEWALS: usize = 250;
+
+/// A server that does not answer must not hide what the others did from whoever renews, who gives everything
+/// up after a third of the span, or after ten seconds. So each is waited for until a quarter of the span,
+/// but not less than a healthy server takes on a bad day.
+const SHORTEST_ROUND: Duration = Duration::from_millis(500);
+const LONGEST_ROUND: Duration = Duration::from_secs(7);
 
 /// How often a record whose pieces vanish is looked at anew. A record loses its answer once, and a
 /// new generation of it needs longer than a look: what is missing for the third time is damage.
@@ -135,9 +142,11 @@ impl Reach {
             by_shard[usize::from(shard_of(&lease.id))].push(place);
         }
         let chunks = by_shard.iter().flat_map(|places| places.chunks(RENEWALS));
+        let longest = (span / 4).clamp(SHORTEST_ROUND, LONGEST_ROUND);
         let calls = chunks.map(|places| async move {
             // What is wrong with one server costs the leases on the others nothing.
-            (places, self.renew_shard(leases, places, span).await)
+            let renewed = timeout(longest, self.renew_shard(leases, places, span)).await;
+            (places, renewed.unwrap_or_else(|_| Err(Failure::Broken(late()))))
         });
         put_together(leases.len(), join_all(calls).await)
     }
@@ -342,6 +351,10 @@ fn piece_name(outcome: &Outcome, part: u32) -> Vec<u8> {
     name.extend_from_slice(outcome.as_bytes());
     name.extend_from_slice(part.to_string().as_bytes());
     name
+}
+
+fn late() -> RedisError {
+    std::io::Error::from(std::io::ErrorKind::TimedOut).into()
 }
 
 /// What became of some leases, by their places, or why nobody knows.

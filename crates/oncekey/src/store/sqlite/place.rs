@@ -54,11 +54,24 @@ impl Place {
 /// journal then writes the inode with every sync: one more wait for the disk in every commit.
 #[cfg(target_os = "linux")]
 fn id_of(path: &Path) -> Option<FileId> {
-    use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
+    use std::os::unix::fs::MetadataExt as _;
 
-    let about = statx(CWD, path, AtFlags::empty(), StatxFlags::INO).ok()?;
-    let device = u64::from(about.stx_dev_major) << 32 | u64::from(about.stx_dev_minor);
-    Some((device, about.stx_ino))
+    use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
+    use rustix::io::Errno;
+
+    match statx(CWD, path, AtFlags::empty(), StatxFlags::INO) {
+        Ok(about) => {
+            let device = u64::from(about.stx_dev_major) << 32 | u64::from(about.stx_dev_minor);
+            Some((device, about.stx_ino))
+        }
+        // Old kernels, and sandboxes that do not know the call. Without an answer every file would be the
+        // same as every other.
+        Err(Errno::NOSYS | Errno::PERM) => {
+            let about = std::fs::metadata(path).ok()?;
+            Some((about.dev(), about.ino()))
+        }
+        Err(_) => None,
+    }
 }
 
 #[cfg(all(unix, not(target_os = "linux")))]
