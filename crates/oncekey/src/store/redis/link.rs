@@ -92,7 +92,7 @@ impl Link {
         let witness = self.guard.witness(life);
         let asked = Asked { link: self, number };
         let answer = command.query_async(&mut connection).await;
-        asked.is_over();
+        asked.end();
         Ok((answer.map_err(|error| self.failed(number, error))?, witness))
     }
 
@@ -253,7 +253,7 @@ struct Asked<'l> {
 }
 
 impl Asked<'_> {
-    fn is_over(self) {
+    fn end(self) {
         std::mem::forget(self);
     }
 }
