@@ -259,8 +259,8 @@ impl Shared {
     /// claim may say that a lease has lapsed, because the clock by which this is judged may be off, the end
     /// may be in our journal, and the store may have forgotten it.
     ///
-    /// If a try of this claim may have landed, its owner must not ask again, as one does who waits for others
-    /// or has asked a probe: it hears at once what it would have heard in the end.
+    /// If a try of this claim may have landed, the call does not wait for others either, but hears at once what
+    /// it would have heard in the end: nobody looks for that try before the call is over.
     async fn stopped(
         claim: &Claim,
         leader: &Leader,

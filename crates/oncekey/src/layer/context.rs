@@ -15,7 +15,7 @@ impl IdempotencyContext {
         Self(attempt)
     }
 
-    /// Whether it is an attempt of this engine for this record.
+    /// Whether it is an attempt of this engine for this record, and still under way.
     pub(super) fn is_under_way_for(&self, engine: &Engine, id: &KeyId) -> bool {
         self.0.is_under_way_in(engine) && self.0.key_id() == id
     }

@@ -32,7 +32,8 @@ const RENEWALS: usize = 32;
 /// not hide what became of the others from whoever waits for a third of the span. A second is what a
 /// table that is moved takes, with another for a try after that.
 const SHORTEST_ROUND: Duration = Duration::from_secs(2);
-/// And not after this: no call to a store is waited for longer than ten seconds.
+/// And never later than this, because nobody waits longer than ten seconds for a store: what is given up then
+/// is the answer about all of them.
 const LONGEST_ROUND: Duration = Duration::from_secs(7);
 
 /// Fence, owner and state are as they were read, and so is the format: what a newer version has written
@@ -78,7 +79,7 @@ impl DynamoStore {
         leases: &[Lease],
         span: Duration,
     ) -> Result<Vec<Renewal>, StoreError> {
-        let deadline = Instant::now() + (span / 4).max(SHORTEST_ROUND).min(LONGEST_ROUND);
+        let deadline = Instant::now() + (span / 4).clamp(SHORTEST_ROUND, LONGEST_ROUND);
         let renewing = Self { caller: self.renewals.clone(), ..self.clone() };
         let calls = leases.iter().map(|lease| {
             let (store, lease) = (renewing.clone(), *lease);

@@ -44,7 +44,7 @@ const LANE: usize = 2_048;
 /// If none of the callers that were just answered comes back for so long, nobody else is waited
 /// for. A caller that does nothing else is back within microseconds. One that calls a service in between
 /// is not: 150 µs let half of those through the gateway come back, which kept hope up, and every round
-/// waited as long as its sync takes. With 20 µs eight callers in a loop get a fifth more done, the gateway
+/// waited for longer than its sync takes. With 20 µs eight callers in a loop get a fifth more done, the gateway
 /// a twentieth, and 64 and 512 callers as much as before.
 const LULL: Duration = Duration::from_micros(20);
 
